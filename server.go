@@ -1,0 +1,14 @@
+package main
+
+// The server: what belongs together and the order in which it starts and stops. Stop order: listener, long-polls, loops, database.
+
+import "log/slog"
+
+// server is one running server process.
+type server struct {
+	cfg   serverConfig
+	log   *slog.Logger
+	store *store
+	hub   *hub
+	inc   *incarnation
+}
