@@ -11,4 +11,5 @@ require (
 require (
 	github.com/ncruces/go-sqlite3-wasm/v6 v6.5.35401 // indirect
 	github.com/ncruces/julianday v1.0.0 // indirect
+	github.com/rogpeppe/go-internal v1.16.0 // indirect
 )
