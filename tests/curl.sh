@@ -9,8 +9,8 @@ api() { # METHOD PATH [BODY]
 		curl -sS --max-time 40 -X "$1" -H "Authorization: Bearer $TOKEN" "$URL/api/v1$2"
 	fi
 }
-field() { # NAME: the first value of this name, from stdin
-	sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" | head -1
+id() { # the first "id" of a JSON text
+	grep -o '"id": *[0-9]*' | head -1 | sed 's/.*: *//'
 }
 die() { echo "curl: $*" >&2; exit 1; }
 
@@ -18,7 +18,7 @@ die() { echo "curl: $*" >&2; exit 1; }
 api GET /auth/whoami | grep -q '"can_write": *true' || die "whoami says that this token may not write"
 
 # submit
-job=$(api POST /jobs '{"argv":["sh","-c","echo first; sleep 1; echo second; exit 3"],"working_dir":"/tmp","gpus":0,"name":"by-curl"}' | field id)
+job=$(api POST /jobs '{"argv":["sh","-c","echo first; sleep 1; echo second; exit 3"],"working_dir":"/tmp","gpus":0,"name":"by-curl"}' | id)
 [ -n "$job" ] || die "no job id"
 echo "job $job"
 
@@ -48,7 +48,7 @@ api GET '/events?after=0' | grep -q '"type"' || die "no events"
 api GET /slots | grep -q '"lane": *"cpu"' || die "no slots"
 
 # cancel
-job=$(api POST /jobs '{"argv":["sleep","1000"],"working_dir":"/tmp","gpus":0}' | field id)
+job=$(api POST /jobs '{"argv":["sleep","1000"],"working_dir":"/tmp","gpus":0}' | id)
 tries=0
 until api GET "/jobs/$job" | grep -q '"state": *"RUNNING"'; do
 	tries=$((tries + 1))

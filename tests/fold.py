@@ -3,13 +3,14 @@
 
 Written from the rules, not from the program, and in another way: it cuts the bytes into tokens and plays them on a small screen.
 
-- A line ends at \\n. \\r puts the cursor to the start of its row; the next byte that shows then replaces the row as a whole.
-- ESC [ n A moves up n rows (1 when n is missing), at most to the top of a window of 32 rows that grows upwards as needed. As long as the
-  cursor is above the lowest row, \\n moves down a row instead of ending a line. Below the lowest row the whole window is given out, and
-  the rows that were passed but never written are not lines.
-- Other escape sequences show nothing.
-- A row of 8,192 bytes is given out, marked continued, before the next character; the character is not cut (at most 3 bytes more).
-- Bytes that are not UTF-8 become U+FFFD, one for a run of them.
+- A line ends at \\n. \\r puts the cursor to the start of its row; what is written next then replaces the row as a whole.
+- ESC [ n A moves up n rows (1 when n is missing or 0), at most to the top of a window of 32 rows that grows upwards as needed. As long as
+  the cursor is above the lowest row, \\n moves down a row instead of ending a line. Below the lowest row the whole window is given out;
+  rows that were passed but never written are not lines.
+- Other escape sequences are text like any other, but are not cut.
+- When the rows hold 8,192 bytes together, they are given out before the next character, and the last one is marked continued. A
+  character is not cut (at most 3 bytes more).
+- Bytes that are not UTF-8 become U+FFFD as errors="replace" does it.
 - The end of the file gives out what the window shows; a lowest row that is empty is no line.
 """
 import json
@@ -18,35 +19,21 @@ import sys
 
 LINE = 8192
 ROWS = 32
-TOKEN = re.compile(rb"\x1b\[[^\x40-\x7e]{0,29}[\x40-\x7e]|\x1b[^\[]|[^\x1b\r\n]+|[\s\S]")
-
-
-def decode(row):
-    """UTF-8 with each run of bad bytes as one U+FFFD."""
-    out, bad = [], False
-    text = bytes(row).decode("utf-8", errors="surrogateescape")
-    for c in text:
-        if "\udc80" <= c <= "\udcff":
-            if not bad:
-                out.append("\ufffd")
-            bad = True
-        else:
-            out.append(c)
-            bad = False
-    return "".join(out)
+TOKEN = re.compile(rb"\x1b\[[\x20-\x3f]{0,30}[\x40-\x7e]|\x1b\[[\x20-\x3f]{0,30}|[^\x1b\r\n]+|[\s\S]")
 
 
 class Screen:
     def __init__(self, give):
         self.rows = [bytearray()]  # None: passed by the cursor, never written
         self.at = 0
-        self.fresh = False  # the next byte that shows replaces the row
+        self.fresh = False  # what is written next replaces the row
         self.give = give
 
     def out(self, continued):
+        last = len(self.rows) - 1
         for i, row in enumerate(self.rows):
             if row is not None:
-                self.give(decode(row), continued and i == self.at)
+                self.give(row.decode("utf-8", errors="replace"), continued and i == self.at == last)
         self.rows, self.at, self.fresh = [bytearray()], 0, False
 
     def up(self, n):
@@ -64,23 +51,25 @@ class Screen:
         else:
             self.out(False)
 
+    def room(self):
+        return LINE - sum(len(r) for r in self.rows if r)
+
     def show(self, data):
-        if self.fresh:
+        if self.fresh or self.rows[self.at] is None:
             self.rows[self.at] = bytearray()
             self.fresh = False
-        if self.rows[self.at] is None:
-            self.rows[self.at] = bytearray()
+        if data[:1] == b"\x1b" and self.room() < len(data) and self.room() < LINE:
+            self.out(True)
         while data:
-            row = self.rows[self.at]
-            room = LINE - len(row)
+            room = self.room()
             if room > 0:
-                row += data[:room]
+                self.rows[self.at] += data[:room]
                 data = data[room:]
                 continue
             k = 0
-            while k < len(data) and len(row) + k < LINE + 3 and data[k] & 0xC0 == 0x80:
+            while k < len(data) and room - k > -3 and data[k] & 0xC0 == 0x80:
                 k += 1
-            row += data[:k]
+            self.rows[self.at] += data[:k]
             data = data[k:]
             if data:
                 self.out(True)
@@ -90,14 +79,13 @@ def fold(data, give):
     screen = Screen(give)
     for m in TOKEN.finditer(data):
         tok = m.group()
+        up = re.fullmatch(rb"\x1b\[(\d*)A", tok)
         if tok == b"\n":
             screen.newline()
         elif tok == b"\r":
             screen.fresh = True
-        elif tok[:1] == b"\x1b":
-            up = re.fullmatch(rb"\x1b\[(\d*)A", tok)
-            if up:
-                screen.up(int(up.group(1) or 1))
+        elif up:
+            screen.up(max(1, int(up.group(1) or 1)))
         else:
             screen.show(tok)
     if not screen.rows[-1]:
@@ -126,8 +114,8 @@ def self_test():
         (b"\n\x1b[A\rp 1\n\x1b[A\rp 2\n", ["", "p 2"]),
         (b"\n\x1b[A\rp 1\n\x1b[A\rp 2\nnext\nlast\n", ["", "p 2", "next", "last"]),
         (b"a\n\n\nb", ["a", "", "", "b"]),
-        (b"\x1b[31mred\x1b[0m\n", ["red"]),
-        (b"\xff\xfe ok \xc3\xa9\n", ["\ufffd ok \u00e9"]),
+        (b"\x1b[31mred\x1b[0m\n", ["\x1b[31mred\x1b[0m"]),
+        (b"\xff\xfe ok \xc3\xa9\n", ["\ufffd\ufffd ok \u00e9"]),
         (b"x" * 8192 + b"y\n", ["x" * 8192 + "+", "y"]),
         (b"x" * 8191 + "\u20ac".encode() + b"y\n", ["x" * 8191 + "\u20ac+", "y"]),
         (b"x" * 8192 + b"\n", ["x" * 8192]),

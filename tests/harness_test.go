@@ -145,8 +145,10 @@ func (p *plane) script(name, text string) string {
 
 // plainEnv is the environment of everything started here: no GPUCTL_* from outside, no virtual environment but one that is given.
 func (p *plane) plainEnv() []string {
-	env := []string{"GPUCTL_HOME=" + p.home, "HOME=" + p.work, "PATH=" + binDir + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb",
-		"TMPDIR=" + os.TempDir()}
+	env := []string{
+		"GPUCTL_HOME=" + p.home, "HOME=" + p.work, "PATH=" + binDir + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb",
+		"TMPDIR=" + os.TempDir(),
+	}
 	return append(env, p.env...)
 }
 

@@ -54,8 +54,10 @@ func TestArgumentsUnharmed(t *testing.T) {
 	p.up()
 	dump := p.script("dump args.py", "#!/usr/bin/env python3\nimport json, os, sys\n"+
 		"json.dump([sys.argv[2:], os.getcwd(), os.environ.get('ODD')], open(sys.argv[1], 'w'))\n")
-	args := []string{"a b", "", `"double"`, `'single'`, "$HOME", "`date`", "$(touch owned)", "; touch owned", "| cat", "*", "~", "\\n", "\\",
-		"line\nbreak", "\ttab", "häß 漢字 🎉", "--gpus", "9", "-n", "--", "{lr}", "%s", "!x", "#c", "a=b", "&", ">owned", strings.Repeat("long", 3000)}
+	args := []string{
+		"a b", "", `"double"`, `'single'`, "$HOME", "`date`", "$(touch owned)", "; touch owned", "| cat", "*", "~", "\\n", "\\",
+		"line\nbreak", "\ttab", "häß 漢字 🎉", "--gpus", "9", "-n", "--", "{lr}", "%s", "!x", "#c", "a=b", "&", ">owned", strings.Repeat("long", 3000),
+	}
 	check := func(file, cwd string) {
 		t.Helper()
 		b, err := os.ReadFile(filepath.Join(p.work, file))
@@ -92,8 +94,10 @@ func TestArgumentsUnharmed(t *testing.T) {
 	check("by-cli", odd)
 
 	var made jobShape
-	p.post("/api/v1/jobs", map[string]any{"argv": append([]string{dump, filepath.Join(p.work, "by-rest")}, args...), "working_dir": odd,
-		"gpus": 0, "env": map[string]string{"ODD": `$X "y"; z`}}, &made)
+	p.post("/api/v1/jobs", map[string]any{
+		"argv": append([]string{dump, filepath.Join(p.work, "by-rest")}, args...), "working_dir": odd,
+		"gpus": 0, "env": map[string]string{"ODD": `$X "y"; z`},
+	}, &made)
 	wantEnd(t, p.waitOver(made.ID, 20*time.Second), "SUCCEEDED", "", 0)
 	check("by-rest", odd)
 
@@ -119,8 +123,10 @@ func TestJobEnvironment(t *testing.T) {
 	if err := json.Unmarshal(b, &env); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"GPUCTL_JOB_ID": "1", "GPUCTL_RUN": "1.1", "GPUCTL_ATTEMPT": "1", "CUDA_VISIBLE_DEVICES": "",
-		"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1", "EXTRA": "1", "GPUCTL_RUN_UID": p.run("1.1").UID}
+	want := map[string]string{
+		"GPUCTL_JOB_ID": "1", "GPUCTL_RUN": "1.1", "GPUCTL_ATTEMPT": "1", "CUDA_VISIBLE_DEVICES": "",
+		"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1", "EXTRA": "1", "GPUCTL_RUN_UID": p.run("1.1").UID,
+	}
 	for k, v := range want {
 		if got, ok := env[k]; !ok || got != v {
 			t.Errorf("%s is %q (set: %v), want %q", k, got, ok, v)
