@@ -36,6 +36,10 @@ var archFiles = map[string]string{
 	"cmd_up.go":        sideRoot,
 	"cmd_supervise.go": sideRoot,
 	"rundir.go":        sideAgent,
+	"contacts.go":      sideServer,
+	"log_relay.go":     sideServer,
+	"ref.go":           sideServer,
+	"machine.go":       sideShared,
 }
 
 // archFamilies places a file by the first word of its name: store.go, store_conn.go and store_jobs.go are all "store".
