@@ -59,7 +59,7 @@ func TestAPIErrors(t *testing.T) {
 		{name: "NUL in an argument", request: jobs, body: `{"argv":["a\u0000b"],"working_dir":"/"}`, status: 422, code: "invalid"},
 		{name: "priority out of range", request: jobs, body: `{"argv":["true"],"working_dir":"/","priority":5000}`, status: 422, code: "invalid"},
 		{name: "other content type", request: jobs, body: good, header: "Content-Type: text/plain", status: 415, code: "media_type"},
-		{name: "too big", request: jobs, body: `{"argv":["` + strings.Repeat("x", 20<<20) + `"]}`, status: 413, code: "too_large"},
+		{name: "too big", request: jobs, body: `{"argv":["` + strings.Repeat("x", 2<<20) + `"]}`, status: 413, code: "too_large"},
 		{name: "unknown job", request: "GET /api/v1/jobs/4711", status: 404, code: "not_found"},
 		{name: "unknown job, cancel", request: "POST /api/v1/jobs/4711/cancel", body: `{}`, status: 404, code: "not_found"},
 		{name: "unknown run", request: "GET /api/v1/runs/1.9", status: 404, code: "not_found"},
