@@ -16,12 +16,6 @@ const (
 	queueLook      = 5 * time.Second  // how often a waiting job's reason is looked at
 )
 
-// Values of until= at GET /jobs/{job}.
-const (
-	untilRunning = "running"
-	untilDrained = "drained"
-)
-
 // follower follows with one client and tells on stderr what is not part of the log.
 type follower struct {
 	cl       *client
@@ -100,7 +94,7 @@ func (f *follower) followRun(ctx context.Context, run string, after int64) error
 		}
 		f.sink.showLive(page.Live)
 		// a server that answers at once without news must not be asked in a circle
-		if !fresh && live == f.sink.live && time.Since(asked) < 200*time.Millisecond && !sleep(ctx, 250*time.Millisecond) {
+		if !fresh && (!f.sink.tty || live == f.sink.live) && time.Since(asked) < 200*time.Millisecond && !sleep(ctx, 250*time.Millisecond) {
 			return interrupted(ctx)
 		}
 	}
@@ -167,9 +161,9 @@ func (w *jobWatch) look(ctx context.Context) (jobView, error) {
 			if w.slow {
 				wait = queueLook
 			}
-			w.last, err = w.f.cl.jobUntil(ctx, w.ref, untilRunning, wait)
+			w.last, err = w.f.cl.jobUntil(ctx, w.ref, "running", wait)
 		default:
-			w.last, err = w.f.cl.jobUntil(ctx, w.ref, untilDrained, queueLook)
+			w.last, err = w.f.cl.jobUntil(ctx, w.ref, "drained", queueLook)
 		}
 		return err
 	})
