@@ -8,7 +8,7 @@ func (s *server) getEvents(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, "type", "severity", "run", "job", "limit", "after", "before", "wait")
 	wait := q.wait()
 	f := eventFilter{types: eventTypes(q.text("type")), page: q.page()}
-	if words := q.words("severity", severities); len(words) == 1 {
+	if words := q.words("severity", eventSeverities); len(words) == 1 {
 		f.severity = words[0]
 	} else if len(words) > 1 {
 		q.refuse("give the lowest one", "severity has more than one word")

@@ -4,8 +4,6 @@ package main
 // It decides who may come in, never what happens then.
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net"
 	"net/http"
 	"net/netip"
@@ -114,12 +112,6 @@ func tokenText(r *http.Request) string {
 		return strings.TrimSpace(t)
 	}
 	return ""
-}
-
-// tokenHash is what the database keeps of a token.
-func tokenHash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
 }
 
 // authenticate finds the caller of a request by its token. The look-up is by hash: what its timing tells is of a hash, not of a token.

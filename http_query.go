@@ -20,16 +20,16 @@ const (
 	waitRelook = 3 * time.Second
 )
 
-// query reads the parameters of one request and keeps the first error.
-type query struct {
+// queryArgs reads the parameters of one request and keeps the first error.
+type queryArgs struct {
 	v   url.Values
 	err error
 }
 
 // queryOf takes the parameters of r; names are those that the route knows.
-func queryOf(r *http.Request, names ...string) *query {
+func queryOf(r *http.Request, names ...string) *queryArgs {
 	v, err := url.ParseQuery(r.URL.RawQuery)
-	q := &query{v: v}
+	q := &queryArgs{v: v}
 	if err != nil {
 		q.refuse("escape it as in ?name=a%20b", "the query is not understood")
 	}
@@ -46,16 +46,16 @@ func queryOf(r *http.Request, names ...string) *query {
 	return q
 }
 
-func (q *query) refuse(hint, detail string, args ...any) {
+func (q *queryArgs) refuse(hint, detail string, args ...any) {
 	if q.err == nil {
 		q.err = newProblem(codeUsage, hint, detail, args...)
 	}
 }
 
-func (q *query) text(name string) string { return q.v.Get(name) }
+func (q *queryArgs) text(name string) string { return q.v.Get(name) }
 
 // number reads a whole number of at least 0; def when it is left out.
-func (q *query) number(name string, def, most int64) int64 {
+func (q *queryArgs) number(name string, def, most int64) int64 {
 	text := q.v.Get(name)
 	if text == "" {
 		return def
@@ -69,7 +69,7 @@ func (q *query) number(name string, def, most int64) int64 {
 }
 
 // id reads an id to page from; nil when it is left out.
-func (q *query) id(name string) *int64 {
+func (q *queryArgs) id(name string) *int64 {
 	if q.v.Get(name) == "" {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (q *query) id(name string) *int64 {
 }
 
 // words reads a comma-separated list of words of a closed set, in the set's own spelling.
-func (q *query) words(name string, known []string) []string {
+func (q *queryArgs) words(name string, known []string) []string {
 	var out []string
 	for w := range strings.SplitSeq(q.v.Get(name), ",") {
 		if w == "" {
@@ -95,7 +95,7 @@ func (q *query) words(name string, known []string) []string {
 }
 
 // wait reads wait=0..25, seconds.
-func (q *query) wait() time.Duration {
+func (q *queryArgs) wait() time.Duration {
 	text := q.v.Get("wait")
 	if text == "" {
 		return 0
@@ -108,14 +108,14 @@ func (q *query) wait() time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// page is where a list goes on. With after: ids above it, oldest first; else ids below before (nil = from the newest), newest first.
-type page struct {
+// listPage is where a list goes on. With after: ids above it, oldest first; else ids below before (nil = from the newest), newest first.
+type listPage struct {
 	after, before *int64
 	limit         int64
 }
 
-func (q *query) page() page {
-	p := page{after: q.id("after"), before: q.id("before"), limit: q.number("limit", listDefault, listMost)}
+func (q *queryArgs) page() listPage {
+	p := listPage{after: q.id("after"), before: q.id("before"), limit: q.number("limit", listDefault, listMost)}
 	if p.after != nil && p.before != nil {
 		q.refuse("give one of them", "after and before are given together")
 	}

@@ -81,7 +81,7 @@ func checkEnv(env map[string]string) (kept map[string]string, warnings []string,
 	var ours []string
 	for name, value := range env {
 		switch {
-		case !envName(name):
+		case !validEnvName(name):
 			return nil, nil, newProblem(codeInvalid, "letters, digits and _, not beginning with a digit", "%q is not the name of an environment variable", name)
 		case strings.ContainsRune(value, 0):
 			return nil, nil, newProblem(codeInvalid, "no program can get it", "the value of %s has a NUL byte", name)
@@ -98,7 +98,7 @@ func checkEnv(env map[string]string) (kept map[string]string, warnings []string,
 	return kept, warnings, nil
 }
 
-func envName(s string) bool {
+func validEnvName(s string) bool {
 	for i, c := range []byte(s) {
 		if !(c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || i > 0 && c >= '0' && c <= '9') {
 			return false

@@ -42,11 +42,6 @@ func (s *server) postToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	var view tokenView
 	status, err := s.writeAs(r, func(t *tx) (int, error) {
-		if taken, err := tokenNameTakenTx(t, req.Name); err != nil {
-			return 0, err
-		} else if taken {
-			return 0, newProblem(codeConflict, "choose another name", "a token named %s exists already", req.Name)
-		}
 		var expires *int64
 		if req.Expires > 0 {
 			ms := t.now.Add(time.Duration(req.Expires * float64(time.Second))).UnixMilli()

@@ -20,7 +20,7 @@ const (
 	refName           // a name or the begin of one
 )
 
-type ref struct {
+type typedRef struct {
 	form    int
 	number  int64
 	attempt int64
@@ -28,8 +28,8 @@ type ref struct {
 }
 
 // parseRef reads one reference. Numbers beyond 18 digits are no ids but do look like one: they are found nowhere.
-func parseRef(s string) ref {
-	r := ref{form: refName, text: s}
+func parseRef(s string) typedRef {
+	r := typedRef{form: refName, text: s}
 	if n, ok := refDigits(s); ok {
 		r.form, r.number = refNumber, n
 		return r
@@ -102,7 +102,7 @@ func resolveJob(c *conn, text string) (int64, error) {
 	case refRow:
 		return 0, newProblem(codeNotFound, hintJobs, "%s is a run, a job is wanted", text)
 	default:
-		var fits []candidate
+		var fits []refCandidate
 		if fits, err = jobsNamed(c, text); err == nil {
 			id, found, err = onlyOne(text, fits)
 		}
@@ -151,8 +151,8 @@ func newestRun(c *conn, jobID int64) (int64, error) {
 	return id, err
 }
 
-// candidate is a row that a name fits.
-type candidate struct {
+// refCandidate is a row that a name fits.
+type refCandidate struct {
 	id    int64
 	label string // as it is shown: "12 train (RUNNING)"
 	run   bool   // a run without a job
@@ -172,8 +172,8 @@ func runNamed(c *conn, text string) (int64, error) {
 		return 0, err
 	}
 	fits = append(fits, bare...)
-	if slices.ContainsFunc(fits, func(f candidate) bool { return f.exact }) {
-		fits = slices.DeleteFunc(fits, func(f candidate) bool { return !f.exact })
+	if slices.ContainsFunc(fits, func(f refCandidate) bool { return f.exact }) {
+		fits = slices.DeleteFunc(fits, func(f refCandidate) bool { return !f.exact })
 	}
 	id, found, err := onlyOne(text, fits)
 	switch {
@@ -187,16 +187,16 @@ func runNamed(c *conn, text string) (int64, error) {
 	return newestRun(c, id)
 }
 
-func jobsNamed(c *conn, text string) ([]candidate, error) {
+func jobsNamed(c *conn, text string) ([]refCandidate, error) {
 	return namedRows(c, text, "SELECT id, name, state FROM jobs WHERE name = ? ORDER BY id DESC LIMIT 6",
 		"SELECT id, name, state FROM jobs WHERE name >= ? AND name < ? ORDER BY id DESC LIMIT 6", false)
 }
 
 // namedRows finds up to six rows with exactly this name; only when there is none, rows whose name begins so.
-func namedRows(c *conn, text, exact, begins string, run bool) ([]candidate, error) {
-	var fits []candidate
+func namedRows(c *conn, text, exact, begins string, run bool) ([]refCandidate, error) {
+	var fits []refCandidate
 	take := func(get func(...any) error) error {
-		var f candidate
+		var f refCandidate
 		var name, state string
 		if err := get(&f.id, &name, &state); err != nil {
 			return err
@@ -219,7 +219,7 @@ func namedRows(c *conn, text, exact, begins string, run bool) ([]candidate, erro
 }
 
 // onlyOne takes the one candidate; of several it names the newest.
-func onlyOne(text string, fits []candidate) (id int64, found bool, err error) {
+func onlyOne(text string, fits []refCandidate) (id int64, found bool, err error) {
 	switch len(fits) {
 	case 0:
 		return 0, false, nil

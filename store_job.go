@@ -164,7 +164,7 @@ func readJobViews(c *conn, tail string, args ...any) ([]jobView, error) {
 		v.Drained = runID == nil && over || drainedMS != nil
 		v.EndedMS = jobEnded(over, stateMS, cancelMS, runEndedMS)
 		v.Node = jobNode(v.State, constraint, presentNode, newestNode)
-		return readColumns(column{argv, &v.Argv}, column{envNames, &v.EnvNames}, column{tags, &v.Tags}, column{config, &v.Config}, column{runs, &v.Runs})
+		return readColumns(jsonColumn{argv, &v.Argv}, jsonColumn{envNames, &v.EnvNames}, jsonColumn{tags, &v.Tags}, jsonColumn{config, &v.Config}, jsonColumn{runs, &v.Runs})
 	})
 	return views, err
 }
@@ -210,12 +210,12 @@ type jobFilter struct {
 	states              []string
 	node, project, name string // name: how it begins
 	tag                 string
-	page                page
+	page                listPage
 }
 
 // listJobs reads one page of jobs. next is the id to go on with, nil at the end.
 func listJobs(c *conn, f jobFilter) (list[jobView], error) {
-	var w where
+	var w listWhere
 	if len(f.states) > 0 {
 		js := jsonColumns{}
 		w.and("j.state IN (SELECT value FROM json_each(?))", js.list(f.states))
@@ -236,19 +236,19 @@ func listJobs(c *conn, f jobFilter) (list[jobView], error) {
 	return pagedList(views, f.page, func(v jobView) int64 { return v.ID }), err
 }
 
-// where collects the conditions of a list.
-type where struct {
+// listWhere collects the conditions of a list.
+type listWhere struct {
 	conds []string
 	args  []any
 }
 
-func (w *where) and(cond string, args ...any) {
+func (w *listWhere) and(cond string, args ...any) {
 	w.conds = append(w.conds, cond)
 	w.args = append(w.args, args...)
 }
 
 // paged adds the page to the conditions and gives the tail of the statement.
-func (w *where) paged(id string, p page) string {
+func (w *listWhere) paged(id string, p listPage) string {
 	order := " ORDER BY " + id + " DESC LIMIT ?"
 	switch {
 	case p.after != nil:
@@ -266,7 +266,7 @@ func (w *where) paged(id string, p page) string {
 }
 
 // pagedList makes the answer of one page. Following with after always has a next; going back ends with a page that is not full.
-func pagedList[T any](items []T, p page, id func(T) int64) list[T] {
+func pagedList[T any](items []T, p listPage, id func(T) int64) list[T] {
 	l := list[T]{Items: items, Next: p.after}
 	if n := len(items); n > 0 && (p.after != nil || int64(n) == p.limit) {
 		next := id(items[n-1])
@@ -275,14 +275,14 @@ func pagedList[T any](items []T, p page, id func(T) int64) list[T] {
 	return l
 }
 
-// column is a JSON column and where its value goes.
-type column struct {
+// jsonColumn is a JSON column and where its value goes.
+type jsonColumn struct {
 	text string
 	dest any
 }
 
 // readColumns decodes JSON columns; numbers in free-form values stay as they were written.
-func readColumns(cols ...column) error {
+func readColumns(cols ...jsonColumn) error {
 	for _, col := range cols {
 		dec := json.NewDecoder(strings.NewReader(col.text))
 		dec.UseNumber()

@@ -16,17 +16,17 @@ const runViewSQL = `SELECT r.id, r.uid, r.job_id, r.attempt, r.source, r.name, r
 	FROM runs r JOIN projects p ON p.id = r.project_id LEFT JOIN experiments e ON e.id = r.experiment_id
 	LEFT JOIN nodes n ON n.id = r.node_id LEFT JOIN cursors c ON c.source = 'log-' || r.uid `
 
-// runRow is a run as it is shown, with the row id that pages go by.
-type runRow struct {
+// runStored is a run as it is shown, with the row id that pages go by.
+type runStored struct {
 	id   int64
 	view runView
 }
 
-// readRunRows reads the runs that tail selects of r.
-func readRunRows(c *conn, tail string, args ...any) ([]runRow, error) {
-	rows := []runRow{}
+// readStoredRuns reads the runs that tail selects of r.
+func readStoredRuns(c *conn, tail string, args ...any) ([]runStored, error) {
+	rows := []runStored{}
 	err := c.each(runViewSQL+tail, args, func(get func(...any) error) error {
-		rows = append(rows, runRow{})
+		rows = append(rows, runStored{})
 		row := &rows[len(rows)-1]
 		v := &row.view
 		var drainedMS *int64
@@ -44,18 +44,18 @@ func readRunRows(c *conn, tail string, args ...any) ([]runRow, error) {
 			v.EnvSnapshot = json.RawMessage(*snapshot)
 		}
 		if usage != nil {
-			if err := readColumns(column{*usage, &v.Usage}); err != nil {
+			if err := readColumns(jsonColumn{*usage, &v.Usage}); err != nil {
 				return err
 			}
 		}
-		return readColumns(column{slots, &v.Slots}, column{argv, &v.Argv}, column{envNames, &v.EnvNames}, column{config, &v.Config}, column{leftAlone, &v.LeftAlone})
+		return readColumns(jsonColumn{slots, &v.Slots}, jsonColumn{argv, &v.Argv}, jsonColumn{envNames, &v.EnvNames}, jsonColumn{config, &v.Config}, jsonColumn{leftAlone, &v.LeftAlone})
 	})
 	return rows, err
 }
 
 // readRunView reads one run that is known to exist.
 func readRunView(c *conn, id int64) (runView, error) {
-	rows, err := readRunRows(c, "WHERE r.id = ?", id)
+	rows, err := readStoredRuns(c, "WHERE r.id = ?", id)
 	if err == nil && len(rows) != 1 {
 		err = noSuchRun(fmt.Sprintf("r%d", id))
 	}
@@ -70,12 +70,12 @@ type runFilter struct {
 	states        []string
 	jobID         int64 // 0 = all
 	node, project string
-	page          page
+	page          listPage
 }
 
 // listRuns reads one page of runs. next is a row id, good only to page on with.
 func listRuns(c *conn, f runFilter) (list[runView], error) {
-	var w where
+	var w listWhere
 	w.and(runVisible)
 	if len(f.states) > 0 {
 		js := jsonColumns{}
@@ -90,8 +90,8 @@ func listRuns(c *conn, f runFilter) (list[runView], error) {
 	if f.project != "" {
 		w.and("p.name = ?", f.project)
 	}
-	rows, err := readRunRows(c, w.paged("r.id", f.page), w.args...)
-	next := pagedList(rows, f.page, func(r runRow) int64 { return r.id }).Next
+	rows, err := readStoredRuns(c, w.paged("r.id", f.page), w.args...)
+	next := pagedList(rows, f.page, func(r runStored) int64 { return r.id }).Next
 	views := make([]runView, len(rows))
 	for i := range rows {
 		views[i] = rows[i].view

@@ -48,9 +48,3 @@ func revokeTokenTx(t *tx, id int64) error {
 	_, err = t.exec("UPDATE tokens SET revoked_ms = ? WHERE id = ?", t.nowMS, id)
 	return err
 }
-
-// tokenNameTakenTx reports whether a token has this name already; a revoked one keeps its name, for the audit's sake.
-func tokenNameTakenTx(t *tx, name string) (bool, error) {
-	var id int64
-	return t.one("SELECT id FROM tokens WHERE name = ?", []any{name}, &id)
-}

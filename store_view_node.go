@@ -37,7 +37,7 @@ func readNodes(c *conn, id *int64) ([]nodeStored, error) {
 		}
 		v.MachineID, v.Slots, v.Disks = print.MachineID, []slotView{}, []usedTotal{}
 		byID[n.id] = len(nodes) - 1
-		return readColumns(column{problems, &v.Problems})
+		return readColumns(jsonColumn{problems, &v.Problems})
 	})
 	if err != nil {
 		return nil, err

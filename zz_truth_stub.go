@@ -83,17 +83,25 @@ func (s *server) readLog(ctx context.Context, nodeID int64, runUID string, off, 
 }
 
 func mintTokenTx(t *tx, name, scope string, nodeID *int64, expiresMS *int64) (id int64, token string, err error) {
+	if taken, err := t.one("SELECT 1 FROM tokens WHERE name = ?", []any{name}, new(int64)); err != nil || taken {
+		return 0, "", newProblem(codeConflict, "choose another name", "there is a token %q already", name)
+	}
 	id, err = t.insert("INSERT INTO tokens (name, scope, hash, node_id, created_ms, expires_ms) VALUES (?, ?, ?, ?, ?, ?)",
 		name, scope, newUID(), nodeID, t.nowMS, expiresMS)
 	if err != nil {
 		return 0, "", err
 	}
 	token = fmt.Sprintf("gpc_%s_%d_%s", scope, id, newSecret())
-	sum := sha256.Sum256([]byte(token))
-	_, err = t.exec("UPDATE tokens SET hash = ? WHERE id = ?", hex.EncodeToString(sum[:]), id)
+	_, err = t.exec("UPDATE tokens SET hash = ? WHERE id = ?", tokenHash(token), id)
 	return id, token, err
 }
 
 var agentRoutes = []route{}
 
 func (s *server) loopStates() []loopState { return nil }
+
+// tokenHash is what the database keeps of a token.
+func tokenHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// severities, lowest first.
-var severities = []string{sevInfo, sevNotice, sevWarning, sevCritical}
+// eventSeverities, lowest first.
+var eventSeverities = []string{sevInfo, sevNotice, sevWarning, sevCritical}
 
 // eventFilter selects events; empty fields select all.
 type eventFilter struct {
 	types        []string
 	severity     string // at least
 	runID, jobID int64  // 0 = all
-	page         page
+	page         listPage
 }
 
 // listEvents reads one page of events. Following with after, next is past all that was looked at, fitting or not.
 func listEvents(c *conn, f eventFilter) (list[eventView], error) {
-	var w where
+	var w listWhere
 	js := jsonColumns{}
 	if len(f.types) > 0 {
 		w.and("v.type IN (SELECT value FROM json_each(?))", js.list(f.types))
 	}
-	if i := slices.Index(severities, f.severity); i > 0 {
-		w.and("v.severity IN (SELECT value FROM json_each(?))", js.list(severities[i:]))
+	if i := slices.Index(eventSeverities, f.severity); i > 0 {
+		w.and("v.severity IN (SELECT value FROM json_each(?))", js.list(eventSeverities[i:]))
 	}
 	if f.runID != 0 {
 		w.and("v.run_id = ?", f.runID)
