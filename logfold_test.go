@@ -115,10 +115,15 @@ func TestFoldBounds(t *testing.T) {
 func hostileLog(r *rand.Rand) []byte {
 	pool := []string{
 		"a", "loss=0.1", "\r", "\n", "\x1b[A", "\x1b[2A", "\x1b[40A", "\x1b[31m", "\x1b", "[", "A", "é", "😀", "\xff", "\xe6", "\xb8", "\xf0\x9f", "\r\n", "\r\r\n", "\x1b[2K",
-		strings.Repeat("z", 3000), strings.Repeat("\x80", 2100), strings.Repeat("度", 1400), "\x1b[" + strings.Repeat("1;", 20) + "m", "\x00", "\x1b[?25l", "\x1b\x1b[A",
+		"\x1b[" + strings.Repeat("1;", 20) + "m", "\x00", "\x1b[?25l", "\x1b\x1b[A",
 	}
+	big := []string{strings.Repeat("z", 3000), strings.Repeat("\x80", 2100), strings.Repeat("度", 1400)}
 	var b []byte
-	for range 20 + r.IntN(150) {
+	size := r.IntN(30)
+	for range 20 + r.IntN(100) {
+		if size < 3 && r.IntN(8) == 0 {
+			b = append(b, big[r.IntN(len(big))]...)
+		}
 		b = append(b, pool[r.IntN(len(pool))]...)
 	}
 	return b
@@ -134,7 +139,7 @@ func checkFoldPure(t *testing.T, r *rand.Rand, b []byte) (resumes int) {
 	counter.reset(0)
 	var got []logItem
 	for o := 0; o < len(b); {
-		n := min(len(b)-o, 1+r.IntN(200))
+		n := min(len(b)-o, 1+r.IntN(60))
 		if r.IntN(4) == 0 {
 			n = min(len(b)-o, 9000)
 		}
