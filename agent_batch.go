@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -221,8 +220,8 @@ func (u *uploader) failed(err error, now time.Time) time.Duration {
 	default:
 		wait = u.back.next()
 	}
-	if r, ok := errors.AsType[*retryAfter](err); ok && r.after > 0 {
-		wait = max(wait, min(r.after, retryAfterMost))
+	if after := retryAfter(err); after > 0 {
+		wait = max(wait, after)
 		wait += rand.N(wait/10 + 1) // a hundred agents were told the same
 	}
 	u.until = now.Add(wait)

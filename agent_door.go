@@ -25,7 +25,7 @@ const (
 	batchTimeout    = 60 * time.Second // 256 KiB at 5 KiB/s
 	pollSlack       = 10 * time.Second // beyond the wait that was asked for
 	doorAnswerBytes = 16 << 20
-	retryAfterMost  = 10 * time.Minute
+	retryAfterMost  = 60 * time.Second
 	// doorIdle is longer than agentHelloEverySec, so that there is a warm connection for the next claim.
 	doorIdle = 3 * time.Minute
 )

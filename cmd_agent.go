@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 )
@@ -53,4 +55,88 @@ func agentCommand() command {
 			}
 		},
 	}
+}
+
+// runAgent runs the agent until ctx ends. Where its server is: see the help of the command.
+func runAgent(ctx context.Context, f agentFlags) error {
+	home, err := homeDir()
+	if err != nil {
+		return err
+	}
+	o, err := agentOptionsOf(home, f)
+	if err != nil {
+		return err
+	}
+	if o.serverURL == "" || o.token == "" {
+		local, err := loadServerConfig(home)
+		if err != nil {
+			return err
+		}
+		own, _ := localAddress(local)
+		if o.serverURL == "" {
+			o.serverURL = own
+		}
+		if o.token == "" && sameServer(o.serverURL, own) {
+			if o.token, err = readTokenFile(filepath.Join(local.DataDir, agentTokenFile)); err != nil {
+				return newProblem(codeUsage, "start gpuctl server on this machine first, or give --server URL and --token-file FILE", "no token for %s: %v", o.serverURL, err)
+			}
+		}
+	}
+	if o.token == "" {
+		return newProblem(codeUsage, "on the server: gpuctl token create "+o.name+" --scope agent; here: --token-file FILE", "no token for %s", o.serverURL)
+	}
+	return runAgentCore(ctx, o)
+}
+
+// agentOptionsOf lays flags over environment over agent.yaml. Server and token are "" when none of them names one.
+func agentOptionsOf(home string, f agentFlags) (agentOptions, error) {
+	var file agentConfig
+	path := filepath.Join(home, agentYAML)
+	if err := loadYAML(path, &file); err != nil {
+		return agentOptions{}, err
+	}
+	if file.Token != "" {
+		if err := private(path); err != nil {
+			return agentOptions{}, err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return agentOptions{}, newProblem(codeUsage, "start gpuctl by its full path", "cannot find my own program: %v", err)
+	}
+	o := agentOptions{
+		home: home, serverURL: firstOf(f.server, os.Getenv("GPUCTL_SERVER_URL"), file.ServerURL), token: firstOf(os.Getenv("GPUCTL_TOKEN"), file.Token),
+		name: firstOf(f.name, file.Name), cpuLane: defaultCPULane, fakeGPUs: f.fakeGPUs, self: self,
+		log: newLogger(os.Stderr, "agent", f.verbose), defaultEnv: file.DefaultEnv,
+	}
+	switch file.VisibleDevices {
+	case "", "index":
+	case "uuid":
+		o.visibleByUUID = true
+	default:
+		return o, newProblem(codeUsage, "visible_devices: index, or uuid", "%s: visible_devices %q", path, file.VisibleDevices)
+	}
+	if file.CPULane != nil {
+		o.cpuLane = *file.CPULane
+	}
+	if f.cpuLane != nil {
+		o.cpuLane = *f.cpuLane
+	}
+	if o.cpuLane < 0 || o.cpuLane > 1000 {
+		return o, newProblem(codeUsage, "cpu_lane: 2", "cpu_lane %d", o.cpuLane)
+	}
+	if f.tokenFile != "" {
+		o.token, err = readTokenFile(f.tokenFile)
+	}
+	return o, err
+}
+
+// firstOf is the first that is not empty.
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
 }
