@@ -90,6 +90,7 @@ func (d *demo) run(ctx context.Context) error {
 	limited, end := context.WithTimeoutCause(ctx, demoLimit, newProblem(codeTimeout, "", "the demo is not done after %s", formatDuration(demoLimit)))
 	defer end()
 	limited, d.lose = context.WithCancelCause(limited)
+	defer d.lose(nil)
 	err = d.train(limited, python)
 	if d.keep && err == nil {
 		d.c.say("demo: the server goes on until Ctrl-C; in another terminal: export GPUCTL_HOME=%s", d.home)
