@@ -195,7 +195,9 @@ func TestErrorShape(t *testing.T) {
 func TestExitCodesOfProblems(t *testing.T) {
 	f := newFakeAPI(t)
 	for code, want := range map[string]int{codeNotFound: 3, codeAmbiguous: 3, codeUnauthorized: 4, codeWriteScope: 4, codeWrongState: 6, codeInvalid: 2, codeUnavailable: 5, codeInternal: 1} {
-		f.on("POST /jobs/7/cancel", func(w http.ResponseWriter, _ *http.Request) { tellProblem(w, newProblem(code, "do this", "that is why")) })
+		f.on("POST /jobs/7/cancel", func(w http.ResponseWriter, _ *http.Request) {
+			tellProblem(w, newProblem(code, "do this", "that is why"))
+		})
 		got := runCLI(t, f.URL, nil, "job", "cancel", "7")
 		if got.code != want || !strings.Contains(got.err, "gpuctl: that is why") || !strings.Contains(got.err, "hint: do this") {
 			t.Errorf("%s: exit %d, want %d; %s", code, got.code, want, got.err)

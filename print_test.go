@@ -204,7 +204,7 @@ func TestAgo(t *testing.T) {
 
 func TestQuoteArgv(t *testing.T) {
 	for want, argv := range map[string][]string{
-		"python train.py --lr=1e-4": {"python", "train.py", "--lr=1e-4"},
+		"python train.py --lr=1e-4":     {"python", "train.py", "--lr=1e-4"},
 		`echo 'a b' '$x;' '' 'it'\''s'`: {"echo", "a b", "$x;", "", "it's"},
 	} {
 		if got := quoteArgv(argv); got != want {
