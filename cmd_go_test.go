@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -101,8 +100,6 @@ type attended struct {
 	end       chan error // what the work ends with
 	cancels   atomic.Int32
 	cancelErr error
-	mu        sync.Mutex
-	said      []string
 	heard     chan string
 }
 

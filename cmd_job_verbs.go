@@ -34,7 +34,7 @@ func jobCancelSetup(c *cli, fs *pflag.FlagSet) runFunc {
 		}
 		req := cancelRequest{Reason: reason}
 		if grace != "" {
-			s, err := seconds("--grace", grace)
+			s, err := flagSeconds("--grace", grace)
 			if err != nil {
 				return err
 			}

@@ -97,14 +97,14 @@ func (f *submitFlags) requestOf(fs *pflag.FlagSet, args, environ []string) (req 
 			return req, nil, newProblem(codeUsage, "--gpu-mem 20GiB", "--gpu-mem: %v", err)
 		}
 	}
-	if req.MaxTimeS, err = seconds("--max-time", f.maxTime); err != nil {
+	if req.MaxTimeS, err = flagSeconds("--max-time", f.maxTime); err != nil {
 		return req, nil, err
 	}
-	if req.SignalBeforeS, err = seconds("--signal-before", f.signalBefore); err != nil {
+	if req.SignalBeforeS, err = flagSeconds("--signal-before", f.signalBefore); err != nil {
 		return req, nil, err
 	}
 	if f.grace != "" {
-		s, err := seconds("--grace", f.grace)
+		s, err := flagSeconds("--grace", f.grace)
 		if err != nil {
 			return req, nil, err
 		}
@@ -141,7 +141,7 @@ func shellArgv(text string) []string {
 	return []string{shell, "-lc", text}
 }
 
-func seconds(flag, text string) (float64, error) {
+func flagSeconds(flag, text string) (float64, error) {
 	if text == "" {
 		return 0, nil
 	}

@@ -58,7 +58,7 @@ func tokenCreateSetup(c *cli, fs *pflag.FlagSet) runFunc {
 		if !slices.Contains(tokenScopes, scope) {
 			return newProblem(codeUsage, "--scope "+strings.Join(tokenScopes, "|"), "there is no scope %q", scope)
 		}
-		valid, err := seconds("--expires", expires)
+		valid, err := flagSeconds("--expires", expires)
 		if err != nil {
 			return err
 		}
