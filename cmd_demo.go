@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -47,7 +48,11 @@ and says what became of it. Needs python3. Exit code 0 when it trained well; the
 				if fs.Changed("epochs") && d.epochs < 1 {
 					return newProblem(codeUsage, "--epochs 20", "--epochs %d", d.epochs)
 				}
-				d.c = c
+				self, err := os.Executable()
+				if err != nil {
+					return fmt.Errorf("find this program: %w", err)
+				}
+				d.c, d.self = c, self
 				return d.run(ctx)
 			}
 		},
@@ -57,6 +62,7 @@ and says what became of it. Needs python3. Exit code 0 when it trained well; the
 // demo is one demonstration.
 type demo struct {
 	c      *cli
+	self   string // the program that serves as `up`
 	keep   bool
 	epochs int
 
@@ -90,6 +96,7 @@ func (d *demo) run(ctx context.Context) error {
 	limited, end := context.WithTimeoutCause(ctx, demoLimit, newProblem(codeTimeout, "", "the demo is not done after %s", formatDuration(demoLimit)))
 	defer end()
 	limited, d.lose = context.WithCancelCause(limited)
+	defer d.lose(nil)
 	err = d.train(limited, python)
 	if d.keep && err == nil {
 		d.c.say("demo: the server goes on until Ctrl-C; in another terminal: export GPUCTL_HOME=%s", d.home)
@@ -180,22 +187,18 @@ func demoVerdict(job jobView, accuracy float64) error {
 
 // start runs `up` on a free port and waits until it answers.
 func (d *demo) start(ctx context.Context) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
 	logPath := filepath.Join(d.home, "up.log")
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("make the log of server and agent: %w", err)
 	}
 	defer log.Close()
-	d.child = exec.Command(self, "up", "--port", "0", "--name", "demo")
+	d.child = exec.Command(d.self, "up", "--port", "0", "--name", "demo")
 	d.child.Env = append(withoutOwn(d.c.environ), "GPUCTL_HOME="+d.home)
 	d.child.Dir, d.child.Stdout, d.child.Stderr = d.home, log, log
 	d.child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.child.Start(); err != nil {
-		return fmt.Errorf("start %s up: %w", self, err)
+		return fmt.Errorf("start %s up: %w", d.self, err)
 	}
 	d.ended = make(chan error, 1)
 	go func() {
@@ -258,7 +261,7 @@ func (d *demo) stop() error {
 		return nil
 	default:
 	}
-	if err := d.child.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := d.child.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		d.c.say("demo: stop server and agent: %v", err)
 	}
 	select {

@@ -15,7 +15,8 @@ import (
 
 const (
 	statusRefresh = 2 * time.Second
-	statusRows    = 5 // of each list; the rest is counted
+	statusLines   = 23 // with the prompt below them: a screen of 24
+	statusRows    = 8  // at most of each list; the rest is counted
 )
 
 func statusCommand() command {
@@ -68,8 +69,18 @@ func (c *cli) status(ctx context.Context, watch bool, args []string) error {
 	}
 }
 
-// statusText is the overview: at most 80 columns wide and 24 lines high (a lab of four machines, five jobs of each kind).
+// statusText is the overview, 80 columns wide: of each list as much as fits on the screen.
 func (p *printer) statusText(st statusView) string {
+	for rows := statusRows; ; rows-- {
+		text := p.statusPage(st, rows)
+		if rows == 1 || strings.Count(text, "\n") <= statusLines {
+			return text
+		}
+	}
+}
+
+// statusPage is the overview with at most rows of each list.
+func (p *printer) statusPage(st statusView, rows int) string {
 	var b strings.Builder
 	line := func(format string, args ...any) {
 		b.WriteString(clipText(plainText(fmt.Sprintf(format, args...)), 80) + "\n")
@@ -79,7 +90,7 @@ func (p *printer) statusText(st statusView) string {
 		line("RECOVERY: %s", *st.Recovery)
 	}
 	for i, need := range st.NeedsYou {
-		if i == statusRows {
+		if i == rows {
 			line("! and %d more: gpuctl -o json status", len(st.NeedsYou)-i)
 			break
 		}
@@ -89,7 +100,7 @@ func (p *printer) statusText(st statusView) string {
 	sub.out, sub.width, sub.columns = &b, 80, nil
 	if len(st.Nodes) > 0 {
 		b.WriteByte('\n')
-		shown := st.Nodes[:min(len(st.Nodes), statusRows)]
+		shown := st.Nodes[:min(len(st.Nodes), rows)]
 		statusTable(&sub, shown, []column[nodeView]{
 			{name: "node", cell: func(n nodeView) string { return clipText(n.Name, 20) }},
 			{name: "state", state: true, cell: func(n nodeView) string { return n.State }},
@@ -102,7 +113,7 @@ func (p *printer) statusText(st statusView) string {
 	}
 	if len(st.Running) > 0 {
 		b.WriteByte('\n')
-		shown := st.Running[:min(len(st.Running), statusRows)]
+		shown := st.Running[:min(len(st.Running), rows)]
 		statusTable(&sub, shown, []column[jobView]{
 			{name: "job", right: true, cell: jobName},
 			{name: "name", cell: func(j jobView) string { return clipText(j.Name, 28) }},
@@ -115,7 +126,7 @@ func (p *printer) statusText(st statusView) string {
 	}
 	if len(st.Queued) > 0 {
 		b.WriteByte('\n')
-		shown := st.Queued[:min(len(st.Queued), statusRows)]
+		shown := st.Queued[:min(len(st.Queued), rows)]
 		statusTable(&sub, shown, []column[jobView]{
 			{name: "job", right: true, cell: jobName},
 			{name: "name", cell: func(j jobView) string { return clipText(j.Name, 24) }},

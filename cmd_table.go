@@ -173,15 +173,19 @@ func helpOne(w io.Writer, c command, own *pflag.FlagSet) error {
 }
 
 func superviseCommand() command {
-	return command{words: "supervise", args: "DIR", short: "Internal: the supervisor of one run", hidden: true,
+	return command{
+		words: "supervise", args: "DIR", short: "Internal: the supervisor of one run", hidden: true,
 		setup: func(c *cli, fs *pflag.FlagSet) runFunc {
 			return usageOnly("supervise is started by the agent, with the folder of a run")
-		}}
+		},
+	}
 }
 
 func helpCommand() command {
-	return command{words: "help", args: "[COMMAND | flags]", short: "Help about a command",
-		setup: func(c *cli, fs *pflag.FlagSet) runFunc { return c.help }}
+	return command{
+		words: "help", args: "[COMMAND | flags]", short: "Help about a command",
+		setup: func(c *cli, fs *pflag.FlagSet) runFunc { return c.help },
+	}
 }
 
 // flagUsages lists flags one a line. A word in back quotes in a flag's text names its value.

@@ -143,13 +143,12 @@ func (p *printer) table(g grid, heads bool) error {
 		left := p.width
 		for i, cell := range row {
 			if i > 0 {
-				b.WriteString("  ")
-				left -= 2
-			}
-			if p.width > 0 {
-				if left <= 0 {
+				if left -= 2; p.width > 0 && left <= 0 {
 					break
 				}
+				b.WriteString("  ")
+			}
+			if p.width > 0 {
 				cell = clipText(cell, left)
 			}
 			pad := strings.Repeat(" ", max(0, widths[i]-textWidth(cell)))
