@@ -104,6 +104,7 @@ func TestDoorProblems(t *testing.T) {
 		{"unknown state", scopeRead, "GET", jobs + "?state=WAITING", nil, "", 400, codeUsage, "QUEUED"},
 		{"twice", scopeRead, "GET", jobs + "?limit=1&limit=2", nil, "", 400, codeUsage, "2 times"},
 		{"limit", scopeRead, "GET", jobs + "?limit=501", nil, "", 400, codeUsage, "500"},
+		{"no items", scopeRead, "GET", jobs + "?limit=0", nil, "", 400, codeUsage, "500"},
 		{"both directions", scopeRead, "GET", jobs + "?after=1&before=2", nil, "", 400, codeUsage, ""},
 		{"long wait", scopeRead, "GET", jobs + "/1?wait=26", nil, "", 400, codeUsage, "25"},
 		{"NaN wait", scopeRead, "GET", jobs + "/1?wait=NaN", nil, "", 400, codeUsage, ""},

@@ -297,6 +297,21 @@ func TestJobWait(t *testing.T) {
 			t.Errorf("drained: %v %s", took, w.Body)
 		}
 	})
+	// A run that came during the wait is listened to from then on.
+	synctest.Test(t, func(t *testing.T) {
+		f := newDoors(t)
+		f.submit("a")
+		answer := f.waiting(f.request(scopeRead, "GET", "/api/v1/jobs/1?wait=25&until=drained", ""))
+		run := f.run(1, 1, runEnded)
+		f.sql(end)
+		f.s.hub.ring(bellJob(1))
+		synctest.Wait()
+		f.sql("UPDATE runs SET drained_ms = 5")
+		f.s.hub.ring(bellRun(run))
+		if w, took := answer(); took != 0 || !strings.Contains(w.Body.String(), `"drained":true`) {
+			t.Errorf("%v %s", took, w.Body)
+		}
+	})
 	// A ring that is lost costs one look.
 	synctest.Test(t, func(t *testing.T) {
 		f := newDoors(t)

@@ -292,13 +292,13 @@ func TestLogRawChanges(t *testing.T) {
 	}
 }
 
-// Over a real connection a cut answer is seen as one, never as a short file.
+// Over a real connection a cut answer is seen as one, never as a short file: with a length, and without.
 func TestLogRawCut(t *testing.T) {
 	f := newDoors(t)
 	d := f.h.(*doors)
 	content := strings.Repeat("x", 2*logPieceMaxBytes)
-	d.mux.HandleFunc("GET /cut", func(w http.ResponseWriter, r *http.Request) {
-		d.answer(route{scope: scopePublic, handle: func(_ *server, w http.ResponseWriter, r *http.Request) error {
+	cuts := map[string]func(s *server, w http.ResponseWriter, r *http.Request) error{
+		"/length": func(_ *server, w http.ResponseWriter, r *http.Request) error {
 			reads := 0
 			return answerRaw(w, r, "1.1", func(off, n int64) ([]byte, int64, int64, error) {
 				if reads++; reads == 2 {
@@ -306,18 +306,32 @@ func TestLogRawCut(t *testing.T) {
 				}
 				return fakeFile(&content)(off, n)
 			})
-		}}, w, r)
-	})
+		},
+		"/chunks": func(_ *server, w http.ResponseWriter, r *http.Request) error {
+			if _, err := w.Write([]byte(content)); err != nil {
+				return err
+			}
+			return errors.New("the agent went away")
+		},
+	}
+	for path, handle := range cuts {
+		rt := route{scope: scopePublic, handle: handle}
+		d.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { d.answer(rt, w, r) })
+	}
 	srv := httptest.NewServer(f.h)
 	defer srv.Close()
-	res, err := srv.Client().Get(srv.URL + "/cut")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	var got bytes.Buffer
-	if _, err := got.ReadFrom(res.Body); err == nil {
-		t.Errorf("%d bytes without an error", got.Len())
+	for path := range cuts {
+		res, err := srv.Client().Get(srv.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if _, err := got.ReadFrom(res.Body); err == nil {
+			t.Errorf("%s: %d bytes without an error", path, got.Len())
+		}
+		if err := res.Body.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
