@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // doorsFixture is a server with one token a scope.
@@ -34,7 +35,12 @@ func newDoors(t testing.TB) *doorsFixture {
 			t.Error(err)
 		}
 	})
-	s := &server{cfg: serverConfig{Host: "127.0.0.1", PublicHost: []string{"gpu.example.org"}}, store: st, hub: h, inc: &incarnation{name: "1-abc"}, log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	inc := &incarnation{}
+	inc.set("1-abc")
+	s := &server{
+		cfg: serverConfig{Host: "127.0.0.1", PublicHost: []string{"gpu.example.org"}}, store: st, hub: h, inc: inc, contacts: newContacts(), relay: newLogRelay(),
+		started: time.Now(), stopping: make(chan struct{}), log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
 	f := &doorsFixture{t: t, s: s, h: newHandler(s), tokens: map[string]string{}}
 	f.write(func(x *tx) error {
 		if _, err := x.exec("INSERT INTO server_state (id, start_counter, grant_no) VALUES (1, 1, 0) ON CONFLICT DO NOTHING"); err != nil {

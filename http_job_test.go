@@ -131,7 +131,7 @@ func TestDefaultJobName(t *testing.T) {
 		t.Errorf("unprintable: %q", got)
 	}
 	for dir, want := range map[string]string{"/": "default", "/a/b": "b", "/a/\x01": "default"} {
-		if got := defaultProject(dir); got != want {
+		if got := projectOf(dir); got != want {
 			t.Errorf("project of %q: %q", dir, got)
 		}
 	}
@@ -323,13 +323,23 @@ func TestJobWait(t *testing.T) {
 			t.Errorf("%v %s", took, w.Body)
 		}
 	})
-	// A server that closes ends the wait with the last look.
+	// A client that went away is waited for by nobody.
 	synctest.Test(t, func(t *testing.T) {
 		f := newDoors(t)
 		f.submit("a")
 		ctx, cancel := context.WithCancel(t.Context())
 		answer := f.waiting(f.request(scopeRead, "GET", "/api/v1/jobs/1?wait=25", "").WithContext(ctx))
 		cancel()
+		if _, took := answer(); took != 0 {
+			t.Errorf("%v", took)
+		}
+	})
+	// A server that closes ends the wait with the last look.
+	synctest.Test(t, func(t *testing.T) {
+		f := newDoors(t)
+		f.submit("a")
+		answer := f.waiting(f.request(scopeRead, "GET", "/api/v1/jobs/1?wait=25", ""))
+		close(f.s.stopping)
 		if w, took := answer(); took != 0 || state(w) != jobQueued {
 			t.Errorf("%v %s", took, w.Body)
 		}

@@ -155,9 +155,12 @@ func (s *server) longPoll(r *http.Request, wait time.Duration, topics func() []s
 		case <-t.C:
 		case <-bells[0]:
 		case <-bells[1]:
-		case <-r.Context().Done():
+		case <-s.stopping:
 			t.Stop()
 			return nil // the last look is the answer
+		case <-r.Context().Done():
+			t.Stop()
+			return nil
 		}
 		t.Stop()
 	}

@@ -35,7 +35,7 @@ func (s *server) getReady(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) getVersion(w http.ResponseWriter, r *http.Request) error {
-	v := versionView{Version: buildVersion(), Incarnation: s.inc.name}
+	v := versionView{Version: buildVersion(), Incarnation: s.inc.current()}
 	if err := s.store.read(r.Context(), func(c *conn) error {
 		if _, err := c.one("SELECT sqlite_version()", nil, &v.SQLite); err != nil {
 			return err
@@ -53,8 +53,8 @@ func (s *server) getStatus(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	now := time.Now()
-	started := exchangeOf(r).started
-	v := statusView{Version: buildVersion(), Incarnation: s.inc.name, NowMS: now.UnixMilli(), StartedMS: started.UnixMilli(), Loops: s.loopStates()}
+	started := s.started
+	v := statusView{Version: buildVersion(), Incarnation: s.inc.current(), NowMS: now.UnixMilli(), StartedMS: started.UnixMilli(), Loops: s.loopStates()}
 	if v.Loops == nil {
 		v.Loops = []loopState{}
 	}
