@@ -70,8 +70,7 @@ type caller struct {
 type exchange struct {
 	caller    caller
 	requestID string
-	started   time.Time // of the server
-	audited   bool      // its audit row is committed
+	audited   bool // its audit row is committed
 }
 
 type exchangeKey struct{}
@@ -89,16 +88,14 @@ func callerOf(r *http.Request) caller { return exchangeOf(r).caller }
 
 // doors is the handler of everything that the server answers.
 type doors struct {
-	s       *server
-	mux     *http.ServeMux
-	started time.Time
-	guard   *doorGuard
+	s     *server
+	mux   *http.ServeMux
+	guard *doorGuard
 }
 
-// newHandler builds the handler of the whole route table. Waits end when the context of a request does: give http.Server a BaseContext
-// that ends when the server closes (newHTTPServer does).
+// newHandler builds the handler of the whole route table. Waits end when the context of a request ends, or when the server stops.
 func newHandler(s *server) http.Handler {
-	d := &doors{s: s, mux: http.NewServeMux(), started: time.Now(), guard: newDoorGuard(s.cfg)}
+	d := &doors{s: s, mux: http.NewServeMux(), guard: newDoorGuard(s.cfg)}
 	for _, rt := range s.allRoutes() {
 		d.mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) { d.answer(rt, w, r) })
 	}
@@ -113,7 +110,7 @@ const (
 
 // ServeHTTP gives every request its id and its limits, and finds the route.
 func (d *doors) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	ex := &exchange{requestID: requestIDOf(r), started: d.started}
+	ex := &exchange{requestID: requestIDOf(r)}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
 	w := &answerWriter{ResponseWriter: rw}
 	h := w.Header()

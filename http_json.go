@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -73,8 +74,11 @@ func readBody(r *http.Request, max int64) ([]byte, error) {
 		return nil, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, max+1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, newProblem(codeBadJSON, "send it faster", "the body did not arrive within %v", bodyWithin)
+	}
 	if err != nil {
-		return nil, newProblem(codeBadJSON, "send it again", "the body did not arrive: %v", err)
+		return nil, newProblem(codeBadJSON, "send it again", "the body ended early")
 	}
 	if int64(len(body)) > max {
 		return nil, tooLarge

@@ -21,7 +21,7 @@ const (
 	requestIDMost  = 64
 )
 
-// newHTTPServer is the server around newHandler. When ctx ends all waits end, and Shutdown is not held up by them.
+// newHTTPServer is the server around newHandler. ctx is the context of every request: when it ends, what they wait for ends.
 func newHTTPServer(ctx context.Context, s *server) *http.Server {
 	return &http.Server{
 		Handler:           newHandler(s),

@@ -21,7 +21,7 @@ const (
 func (s *server) getRunLog(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, "after", "before", "limit", "wait")
 	wait := q.wait()
-	ask := logAsk{after: q.id("after"), before: q.id("before"), limit: max(1, q.number("limit", logLinesDefault, logLinesMost))}
+	ask := logAsk{after: q.id("after"), before: q.id("before"), limit: q.limit(logLinesDefault, logLinesMost)}
 	switch {
 	case ask.after != nil && ask.before != nil:
 		q.refuse("give one of them", "after and before are given together")

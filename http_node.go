@@ -15,7 +15,7 @@ func (s *server) nodeViews(c *conn, id *int64, started, now time.Time) ([]nodeVi
 		seen := s.lastSeen(n.id, n.seenMS)
 		views[i] = n.view
 		views[i].LastSeenMS = seen.UnixMilli()
-		views[i].State = n.shownState(s.inc.name, seen, started, now)
+		views[i].State = n.shownState(s.inc.current(), seen, started, now)
 	}
 	return views, err
 }
@@ -26,7 +26,7 @@ func (s *server) getNodes(w http.ResponseWriter, r *http.Request) error {
 	}
 	var nodes []nodeView
 	if err := s.store.read(r.Context(), func(c *conn) (err error) {
-		nodes, err = s.nodeViews(c, nil, exchangeOf(r).started, time.Now())
+		nodes, err = s.nodeViews(c, nil, s.started, time.Now())
 		return err
 	}); err != nil {
 		return err
@@ -42,7 +42,7 @@ func (s *server) getNode(w http.ResponseWriter, r *http.Request) error {
 	if err := s.store.read(r.Context(), func(c *conn) error {
 		id, err := resolveNode(c, r.PathValue("node"))
 		if err == nil {
-			nodes, err = s.nodeViews(c, &id, exchangeOf(r).started, time.Now())
+			nodes, err = s.nodeViews(c, &id, s.started, time.Now())
 		}
 		return err
 	}); err != nil {

@@ -4,6 +4,7 @@ package main
 // field would be: a filter with a typing error would otherwise answer everything.
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -68,6 +69,15 @@ func (q *queryArgs) number(name string, def, most int64) int64 {
 	return n
 }
 
+// limit reads how many items a page has, at least one.
+func (q *queryArgs) limit(def, most int64) int64 {
+	n := q.number("limit", def, most)
+	if n == 0 {
+		q.refuse(fmt.Sprintf("at most %d", most), "limit is 0")
+	}
+	return n
+}
+
 // id reads an id to page from; nil when it is left out.
 func (q *queryArgs) id(name string) *int64 {
 	if q.v.Get(name) == "" {
@@ -115,12 +125,9 @@ type listPage struct {
 }
 
 func (q *queryArgs) page() listPage {
-	p := listPage{after: q.id("after"), before: q.id("before"), limit: q.number("limit", listDefault, listMost)}
+	p := listPage{after: q.id("after"), before: q.id("before"), limit: q.limit(listDefault, listMost)}
 	if p.after != nil && p.before != nil {
 		q.refuse("give one of them", "after and before are given together")
-	}
-	if p.limit == 0 {
-		p.limit = listDefault
 	}
 	return p
 }
@@ -148,9 +155,12 @@ func (s *server) longPoll(r *http.Request, wait time.Duration, topics func() []s
 		case <-t.C:
 		case <-bells[0]:
 		case <-bells[1]:
-		case <-r.Context().Done():
+		case <-s.stopping:
 			t.Stop()
 			return nil // the last look is the answer
+		case <-r.Context().Done():
+			t.Stop()
+			return nil
 		}
 		t.Stop()
 	}

@@ -35,7 +35,7 @@ func (s *server) getReady(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) getVersion(w http.ResponseWriter, r *http.Request) error {
-	v := versionView{Version: buildVersion(), Incarnation: s.inc.name}
+	v := versionView{Version: buildVersion(), Incarnation: s.inc.current()}
 	if err := s.store.read(r.Context(), func(c *conn) error {
 		if _, err := c.one("SELECT sqlite_version()", nil, &v.SQLite); err != nil {
 			return err
@@ -53,8 +53,8 @@ func (s *server) getStatus(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	now := time.Now()
-	started := exchangeOf(r).started
-	v := statusView{Version: buildVersion(), Incarnation: s.inc.name, NowMS: now.UnixMilli(), StartedMS: started.UnixMilli(), Loops: s.loopStates()}
+	started := s.started
+	v := statusView{Version: buildVersion(), Incarnation: s.inc.current(), NowMS: now.UnixMilli(), StartedMS: started.UnixMilli(), Loops: s.loopStates()}
 	if v.Loops == nil {
 		v.Loops = []loopState{}
 	}
@@ -71,6 +71,10 @@ func (s *server) getStatus(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, v)
 }
 
+// queueHead selects the next jobs of the queue. Its index gives them in order: left to itself SQLite sorts the whole queue (240 ms of 100,000).
+const queueHead = `WHERE j.id IN (SELECT id FROM jobs INDEXED BY jobs_queue WHERE state = 'QUEUED' ORDER BY priority DESC, rank, id LIMIT ?)
+	ORDER BY j.priority DESC, j.rank, j.id`
+
 // fillStatus reads what the overview shows, in one read transaction.
 func (s *server) fillStatus(c *conn, v *statusView, started, now time.Time) error {
 	why, since, on, err := s.inRecovery(c)
@@ -86,7 +90,7 @@ func (s *server) fillStatus(c *conn, v *statusView, started, now time.Time) erro
 	if v.Running, err = readJobViews(c, "WHERE j.state IN ('DISPATCHING', 'RUNNING', 'CANCELLING', 'LOST') ORDER BY j.id LIMIT ?", statusRunning); err != nil {
 		return err
 	}
-	if v.Queued, err = readJobViews(c, "WHERE j.state = 'QUEUED' ORDER BY j.priority DESC, j.rank, j.id LIMIT ?", statusQueued); err != nil {
+	if v.Queued, err = readJobViews(c, queueHead, statusQueued); err != nil {
 		return err
 	}
 	if err := s.addWaitReasons(c, v.Queued, now); err != nil {

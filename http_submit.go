@@ -127,7 +127,7 @@ func checkSubmitNames(q *jobRequest) error {
 		q.Name = defaultJobName(q.Argv)
 	}
 	if q.Project == "" {
-		q.Project = defaultProject(q.WorkingDir)
+		q.Project = projectOf(q.WorkingDir)
 	}
 	if err := checkRefName("name", q.Name); err != nil {
 		return err
@@ -325,8 +325,8 @@ func scriptStem(s string) string {
 	return s
 }
 
-// defaultProject names the project after the folder.
-func defaultProject(dir string) string {
+// projectOf names the project after the folder.
+func projectOf(dir string) string {
 	name := path.Base(dir)
 	if checkName("project", name) != nil || name == "/" {
 		return "default"

@@ -216,12 +216,17 @@ type jobFilter struct {
 // listJobs reads one page of jobs. next is the id to go on with, nil at the end.
 func listJobs(c *conn, f jobFilter) (list[jobView], error) {
 	var w listWhere
-	if len(f.states) > 0 {
+	from := "SELECT j.id FROM jobs j "
+	switch len(f.states) {
+	case 0:
+	case 1: // jobs_state has them in order
+		w.and("j.state = ?", f.states[0])
+	default:
 		js := jsonColumns{}
 		w.and("j.state IN (SELECT value FROM json_each(?))", js.list(f.states))
 	}
 	if f.project != "" {
-		w.and("p.name = ?", f.project)
+		w.and("j.project_id = (SELECT id FROM projects WHERE name = ?)", f.project)
 	}
 	if f.name != "" {
 		w.and("j.name >= ? AND j.name < ?", f.name, f.name+"\U0010FFFF")
@@ -230,9 +235,16 @@ func listJobs(c *conn, f jobFilter) (list[jobView], error) {
 		w.and("EXISTS (SELECT 1 FROM json_each(j.tags) WHERE value = ?)", f.tag)
 	}
 	if f.node != "" {
+		from += `LEFT JOIN runs w ON w.id = ` + newestOf + ` LEFT JOIN nodes wn ON wn.id = w.node_id
+			LEFT JOIN runs cr ON cr.id = j.run_id LEFT JOIN nodes cn ON cn.id = cr.node_id `
 		w.and("coalesce(cn.name, CASE WHEN j.state = 'QUEUED' OR wn.name IS NULL THEN j.node ELSE wn.name END) = ?", f.node)
 	}
-	views, err := readJobViews(c, w.paged("j.id", f.page), w.args...)
+	order := "DESC"
+	if f.page.after != nil {
+		order = "ASC"
+	}
+	// First the ids, then the rows: of 100,000 queued jobs only those of the page are read whole.
+	views, err := readJobViews(c, "WHERE j.id IN ("+from+w.paged("j.id", f.page)+") ORDER BY j.id "+order, w.args...)
 	return pagedList(views, f.page, func(v jobView) int64 { return v.ID }), err
 }
 

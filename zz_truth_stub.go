@@ -105,3 +105,15 @@ func tokenHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
+
+type contacts struct{}
+
+func newContacts() *contacts { return &contacts{} }
+
+type logRelay struct{}
+
+func newLogRelay() *logRelay { return &logRelay{} }
+
+func (i *incarnation) current() string { return i.name }
+
+func (i *incarnation) set(name string) { i.name = name }
