@@ -125,9 +125,8 @@ func (u *uploader) addLog(dir runDir) {
 	}
 	s := newFileSource(sourceName(kindLog, dir.uid()), kindLog, dir.logPath(), &logDecoder{}, &u.read, func(n sourceNews) { u.pendingNews = append(u.pendingNews, n) })
 	if dir.logSize() == 0 {
-		now := time.Now()
-		s.align(wireCursor{}, now)
-		s.caught = now
+		s.align(wireCursor{})
+		s.caught = time.Now()
 	}
 	u.logs[dir.uid()] = s
 	u.ring()
@@ -138,7 +137,7 @@ func (u *uploader) finishLog(uid string, size int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := u.logs[uid]; s != nil && s.limit != size {
-		s.finish(size, time.Now())
+		s.finish(size)
 		u.ring()
 	}
 }
@@ -221,7 +220,6 @@ func (u *uploader) sources() []helloSource {
 func (u *uploader) align(cursors map[string]wireCursor) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := time.Now()
 	for _, s := range u.all() {
 		t := s.tail()
 		c, told := cursors[t.src]
@@ -229,7 +227,7 @@ func (u *uploader) align(cursors map[string]wireCursor) {
 			continue
 		}
 		t.misses, t.hold = 0, time.Time{}
-		s.align(c, now)
+		s.align(c)
 	}
 	u.ring()
 }

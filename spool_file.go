@@ -183,7 +183,7 @@ func (s *fileSource) close() error {
 }
 
 // align is the one way to find the place. A file that cannot be read now is looked at again by the next fill.
-func (s *fileSource) align(c wireCursor, now time.Time) {
+func (s *fileSource) align(c wireCursor) {
 	s.seek(c)
 	s.torn, s.scan, s.quiet = false, nil, 0
 	s.fed = fedBytes{pos: -1} // not looked at
@@ -237,13 +237,13 @@ func (s *fileSource) newGeneration(now time.Time, seen int64) {
 }
 
 // finish tells the final size. Nothing beyond it is taken, unless it was already.
-func (s *fileSource) finish(size int64, now time.Time) {
+func (s *fileSource) finish(size int64) {
 	if size = max(size, 0); s.limit == size {
 		return
 	}
 	s.limit, s.scan, s.seenSize = size, nil, -1
 	if s.known && !s.ended && (s.fed.pos > size || s.from > size) {
-		s.align(s.cur, now) // had read on behind the end
+		s.align(s.cur) // had read on behind the end
 	}
 }
 
@@ -342,7 +342,14 @@ func (s *fileSource) step(now time.Time, size int64, final bool) (n int, more bo
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, false, err
 	}
-	if got < len(have) || !bytes.Equal(b[:len(have)], have) || size < s.fed.pos {
+	same := got >= len(have) && bytes.Equal(b[:len(have)], have) && size >= s.fed.pos
+	if same && s.fed.pos > printBytes { // a bar drawn again in a new file can have the same last KiB: look at the first one too
+		same, err = s.sameHead()
+		if err != nil {
+			return 0, false, err
+		}
+	}
+	if !same {
 		s.torn = true
 		return 0, true, nil
 	}
@@ -367,6 +374,15 @@ func (s *fileSource) step(now time.Time, size int64, final bool) (n int, more bo
 	s.make(n == 0 && final)
 	s.fed.settle()
 	return n, n > 0, nil
+}
+
+func (s *fileSource) sameHead() (bool, error) {
+	var head [printBytes]byte
+	n, err := s.f.ReadAt(head[:len(s.fed.head)], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return bytes.Equal(head[:n], s.fed.head), nil
 }
 
 // make pushes what the decoder made, if it is worth a line.
