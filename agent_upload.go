@@ -154,14 +154,18 @@ func (u *uploader) dropLog(uid string) {
 	}
 }
 
-// addFact stores a fact, durable on return. Facts over factMaxBytes are cut, and say so.
+// addFact stores a fact, durable on return. Facts over factMaxBytes are cut, and say so. On a full disk old host samples make room.
 func (u *uploader) addFact(f factItem) error {
 	b, err := encodeFact(f)
 	if err != nil {
 		return fmt.Errorf("encode fact %s: %w", f.Key, err)
 	}
-	if err := u.facts.append(b); err != nil {
-		return fmt.Errorf("store fact %s: %w", f.Key, err)
+	for {
+		if err := u.facts.append(b); err == nil {
+			break
+		} else if !diskFull(err) || !u.node.makeRoom() {
+			return fmt.Errorf("store fact %s: %w", f.Key, err)
+		}
 	}
 	u.ring()
 	return nil

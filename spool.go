@@ -182,10 +182,19 @@ func (s *spool) append(payloads ...[]byte) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || s.max == 0 || !s.dropOldest() {
+		if !diskFull(err) || s.max == 0 || !s.dropOldest() {
 			return err
 		}
 	}
+}
+
+func diskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// makeRoom gives up the oldest segment of a spool that may drop; false when there is none to give.
+func (s *spool) makeRoom() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.max > 0 && s.dropOldest()
 }
 
 func (s *spool) write(payloads [][]byte) error {
