@@ -41,6 +41,7 @@ type casServer struct {
 	lives       map[string]int
 	refusals    int
 	batches     int
+	wired       int // lines that are not live
 }
 
 func newCasServer() *casServer {
@@ -84,6 +85,9 @@ func (s *casServer) apply(body []byte) batchAnswer {
 	defer s.mu.Unlock()
 	s.batches++
 	ans := batchAnswer{Gpuctl: 1, Acks: map[string]wireCursor{}, Refused: map[string]string{}, Incarnation: s.incarnation}
+	if len(body) == 0 {
+		return ans
+	}
 	for _, raw := range bytes.Split(bytes.TrimSuffix(body, []byte{'\n'}), []byte{'\n'}) {
 		if len(raw) > batchLineMaxBytes {
 			panic("line too long")
@@ -106,6 +110,7 @@ func (s *casServer) apply(body []byte) batchAnswer {
 			s.lives[l.Src]++
 			continue
 		}
+		s.wired++
 		c := s.cur[l.Src]
 		ans.Acks[l.Src] = c
 		if ans.Refused[l.Src] != "" {
