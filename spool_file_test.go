@@ -127,7 +127,9 @@ func manyLines(tag string, k int) string {
 
 func TestFileScripts(t *testing.T) {
 	zero, one, two := manyLines("zero", 10), manyLines("one", 60), manyLines("two", 40)
-	life := func(t *testing.T) *logLife { return newLogLife(t, newCasServer(), filepath.Join(t.TempDir(), "log.txt")) }
+	life := func(t *testing.T) *logLife {
+		return newLogLife(t, newCasServer(), filepath.Join(t.TempDir(), "log.txt"))
+	}
 
 	t.Run("A a newer generation of an earlier life arrives late", func(t *testing.T) {
 		l := life(t)
