@@ -212,7 +212,7 @@ func (u *uploader) failed(err error, now time.Time) time.Duration {
 		u.sizeReads()
 		for _, s := range u.all() {
 			if t := s.tail(); t.known && len(t.pend) > 0 {
-				s.align(t.cur, now)
+				s.align(t.cur)
 			}
 		}
 	case status == 401 || status == 403:
@@ -280,7 +280,7 @@ func (u *uploader) settle(ans batchAnswer, parts []batchPart, now time.Time) err
 // refused goes on at the cursor that the server has. The first time at once: that is how the place is found. Then ever slower.
 func (u *uploader) refused(s source, c wireCursor, why string, now time.Time) {
 	t := s.tail()
-	s.align(c, now)
+	s.align(c)
 	if t.misses++; t.misses > 1 {
 		t.hold = now.Add(min(missFirst<<min(t.misses-2, 10), missMost))
 	}

@@ -115,9 +115,8 @@ func (u *uploader) addLog(dir runDir) {
 	}
 	s := newFileSource(sourceName(kindLog, dir.uid()), kindLog, dir.logPath(), &logDecoder{}, &u.read, func(n sourceNews) { u.pendingNews = append(u.pendingNews, n) })
 	if dir.logSize() == 0 {
-		now := time.Now()
-		s.align(wireCursor{}, now)
-		s.caught = now
+		s.align(wireCursor{})
+		s.caught = time.Now()
 	}
 	u.logs[dir.uid()] = s
 	u.ring()
@@ -128,7 +127,7 @@ func (u *uploader) finishLog(uid string, size int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := u.logs[uid]; s != nil && s.limit != size {
-		s.finish(size, time.Now())
+		s.finish(size)
 		u.ring()
 	}
 }
@@ -145,14 +144,18 @@ func (u *uploader) dropLog(uid string) {
 	}
 }
 
-// addFact stores a fact, durable on return. Facts over factMaxBytes are cut, and say so.
+// addFact stores a fact, durable on return. Facts over factMaxBytes are cut, and say so. On a full disk old host samples make room.
 func (u *uploader) addFact(f factItem) error {
 	b, err := encodeFact(f)
 	if err != nil {
 		return fmt.Errorf("encode fact %s: %w", f.Key, err)
 	}
-	if err := u.facts.append(b); err != nil {
-		return fmt.Errorf("store fact %s: %w", f.Key, err)
+	for {
+		if err := u.facts.append(b); err == nil {
+			break
+		} else if !diskFull(err) || !u.node.makeRoom() {
+			return fmt.Errorf("store fact %s: %w", f.Key, err)
+		}
 	}
 	u.ring()
 	return nil
@@ -211,7 +214,6 @@ func (u *uploader) sources() []helloSource {
 func (u *uploader) align(cursors map[string]wireCursor) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := time.Now()
 	for _, s := range u.all() {
 		t := s.tail()
 		c, told := cursors[t.src]
@@ -219,7 +221,7 @@ func (u *uploader) align(cursors map[string]wireCursor) {
 			continue
 		}
 		t.misses, t.hold = 0, time.Time{}
-		s.align(c, now)
+		s.align(c)
 	}
 	u.ring()
 }

@@ -5,16 +5,12 @@ package main
 // byte, records before it, chain before it); a line is `crc32c(chain before, payload) SP payload LF`. Knows no JSON and no network.
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,32 +22,8 @@ const (
 	segmentBytes  = 1 << 20 // a segment is closed beyond this
 	segmentKeep   = 24 * time.Hour
 	segmentsBytes = 256 << 20 // acknowledged segments kept at most: a server restored from a backup asks for them again
-	nodeBytes     = 64 << 20  // all of the node source, taken or not: a week of 10 s samples
-	segmentHeader = 9         // crc and space
+	nodeBytes     = 64 << 20  // all of the node source, taken or not: about 40 days of 10 s samples
 )
-
-var spoolTable = crc32.MakeTable(crc32.Castagnoli)
-
-func spoolChain(before uint32, payload []byte) uint32 {
-	return crc32.Update(before, spoolTable, payload)
-}
-
-// segment is one file. Its records end at the base of the next one; what lies behind the last whole record is a torn tail.
-type segment struct {
-	base  int64
-	n     int64 // records before it
-	chain uint32
-	path  string
-}
-
-func (g segment) name() string { return fmt.Sprintf("%016x-%012x-%08x.seg", g.base, g.n, g.chain) }
-
-// spoolPoint is a place between two records.
-type spoolPoint struct {
-	off   int64
-	n     int64
-	chain uint32
-}
 
 // spool is one folder of segments. append may be called by anybody, the rest by one reader.
 type spool struct {
@@ -182,10 +154,19 @@ func (s *spool) append(payloads ...[]byte) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || s.max == 0 || !s.dropOldest() {
+		if !diskFull(err) || s.max == 0 || !s.dropOldest() {
 			return err
 		}
 	}
+}
+
+func diskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// makeRoom gives up the oldest segment of a spool that may drop; false when there is none to give.
+func (s *spool) makeRoom() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.max > 0 && s.dropOldest()
 }
 
 func (s *spool) write(payloads [][]byte) error {
@@ -327,73 +308,4 @@ func (s *spool) trim(now time.Time, taken int64) error {
 		}
 	}
 	return nil
-}
-
-// segmentReader reads the whole, valid records of one segment, one after the other.
-type segmentReader struct {
-	f    *os.File
-	seg  segment
-	from spoolPoint // where the present line of records began
-	at   spoolPoint // after the last record that was read
-	buf  []byte     // bytes of the file from `at` on
-}
-
-func openSegment(g segment) (*segmentReader, error) {
-	f, err := os.Open(g.path)
-	if err != nil {
-		return nil, err
-	}
-	return &segmentReader{f: f, seg: g, at: spoolPoint{g.base, g.n, g.chain}}, nil
-}
-
-func (r *segmentReader) close() error { return r.f.Close() }
-
-// next gives the next record; the payload is good until the next call. ok is false where no whole valid record ends at or before limit.
-func (r *segmentReader) next(limit int64) (payload []byte, ok bool, err error) {
-	for {
-		if i := bytes.IndexByte(r.buf, '\n'); i >= 0 {
-			line := r.buf[:i]
-			if i < segmentHeader || line[8] != ' ' || r.at.off+int64(i)+1 > limit {
-				return nil, false, nil
-			}
-			want, err := strconv.ParseUint(string(line[:8]), 16, 32)
-			got := spoolChain(r.at.chain, line[segmentHeader:])
-			if err != nil || uint32(want) != got {
-				return nil, false, nil
-			}
-			r.at = spoolPoint{r.at.off + int64(i) + 1, r.at.n + 1, got}
-			r.buf = r.buf[i+1:]
-			return line[segmentHeader:], true, nil
-		}
-		if len(r.buf) > 2*factMaxBytes { // no record is so long
-			return nil, false, nil
-		}
-		b := make([]byte, len(r.buf)+factMaxBytes)
-		n := copy(b, r.buf)
-		got, err := r.f.ReadAt(b[n:], r.at.off-r.seg.base+int64(n))
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, false, err
-		}
-		if got == 0 {
-			return nil, false, nil
-		}
-		r.buf = b[:n+got]
-	}
-}
-
-// behind counts the line ends behind the last valid record: 0 after a torn write, more when records before others are damaged.
-func (r *segmentReader) behind() (lines, size int64, err error) {
-	b := make([]byte, factMaxBytes)
-	size = r.at.off - r.seg.base
-	for {
-		n, err := r.f.ReadAt(b, size)
-		lines += int64(bytes.Count(b[:n], []byte{'\n'}))
-		size += int64(n)
-		if errors.Is(err, io.EOF) {
-			return lines, size, nil
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-	}
 }

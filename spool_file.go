@@ -5,15 +5,12 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
 	"time"
 )
 
@@ -88,75 +85,6 @@ func newFileSource(src, kind, path string, dec fileDecoder, read *fileReader, ne
 	return s
 }
 
-// fedBytes remembers of what was fed to a decoder as much as fingerprints and the next overlap need.
-type fedBytes struct {
-	pos  int64
-	head []byte // first KiB
-	back []byte // what lies before pos
-}
-
-const fedBack = printBytes + foldEscape // a clean point may lie in front of an escape sequence that a read has cut
-
-func (f *fedBytes) eat(b []byte) {
-	if k := printBytes - len(f.head); k > 0 {
-		f.head = append(f.head, b[:min(k, len(b))]...)
-	}
-	f.back = append(f.back, b...)
-	f.pos += int64(len(b))
-}
-
-// settle forgets what no fingerprint can need any more.
-func (f *fedBytes) settle() {
-	if n := len(f.back) - fedBack; n > 0 {
-		f.back = f.back[:copy(f.back, f.back[n:])]
-	}
-}
-
-// overlap is the last KiB before pos.
-func (f *fedBytes) overlap() []byte { return f.back[max(0, len(f.back)-printBytes):] }
-
-// covers reports whether what lies before off is remembered well enough for its fingerprint.
-func (f *fedBytes) covers(off int64) bool {
-	return int64(len(f.back))-(f.pos-off) >= min(off, printBytes)
-}
-
-// print is the fingerprint at off, which lies within the last feeding. From memory, never from the file as it is now.
-func (f *fedBytes) print(off int64) string {
-	k := min(off, printBytes)
-	e := int64(len(f.back)) - (f.pos - off)
-	return filePrint(f.head[:k], f.back[e-k:e], off)
-}
-
-// filePrint is SHA-256, cut to 8 bytes, of off, the first KiB and the last KiB before off; "" at 0.
-func filePrint(head, back []byte, off int64) string {
-	if off == 0 {
-		return ""
-	}
-	h := sha256.New()
-	h.Write(strconv.AppendInt(nil, off, 10))
-	h.Write([]byte{':'})
-	h.Write(head)
-	h.Write(back)
-	return hex.EncodeToString(h.Sum(nil)[:8])
-}
-
-// fedAt reads what lies around off; ok is false when the file is shorter.
-func fedAt(f *os.File, off int64) (fed fedBytes, print string, ok bool, err error) {
-	k := min(off, printBytes)
-	fed = fedBytes{pos: off, head: make([]byte, k), back: make([]byte, k)}
-	for _, r := range []struct {
-		b  []byte
-		at int64
-	}{{fed.head, 0}, {fed.back, off - k}} {
-		if _, err := f.ReadAt(r.b, r.at); errors.Is(err, io.EOF) {
-			return fedBytes{}, "", false, nil
-		} else if err != nil {
-			return fedBytes{}, "", false, err
-		}
-	}
-	return fed, filePrint(fed.head, fed.back, off), true, nil
-}
-
 // open opens the file if it is there.
 func (s *fileSource) open() (bool, error) {
 	if s.f != nil {
@@ -183,7 +111,7 @@ func (s *fileSource) close() error {
 }
 
 // align is the one way to find the place. A file that cannot be read now is looked at again by the next fill.
-func (s *fileSource) align(c wireCursor, now time.Time) {
+func (s *fileSource) align(c wireCursor) {
 	s.seek(c)
 	s.torn, s.scan, s.quiet = false, nil, 0
 	s.fed = fedBytes{pos: -1} // not looked at
@@ -237,13 +165,13 @@ func (s *fileSource) newGeneration(now time.Time, seen int64) {
 }
 
 // finish tells the final size. Nothing beyond it is taken, unless it was already.
-func (s *fileSource) finish(size int64, now time.Time) {
+func (s *fileSource) finish(size int64) {
 	if size = max(size, 0); s.limit == size {
 		return
 	}
 	s.limit, s.scan, s.seenSize = size, nil, -1
 	if s.known && !s.ended && (s.fed.pos > size || s.from > size) {
-		s.align(s.cur, now) // had read on behind the end
+		s.align(s.cur) // had read on behind the end
 	}
 }
 
@@ -342,7 +270,14 @@ func (s *fileSource) step(now time.Time, size int64, final bool) (n int, more bo
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, false, err
 	}
-	if got < len(have) || !bytes.Equal(b[:len(have)], have) || size < s.fed.pos {
+	same := got >= len(have) && bytes.Equal(b[:len(have)], have) && size >= s.fed.pos
+	if same && s.fed.pos > printBytes { // a bar drawn again in a new file can have the same last KiB: look at the first one too
+		same, err = s.sameHead()
+		if err != nil {
+			return 0, false, err
+		}
+	}
+	if !same {
 		s.torn = true
 		return 0, true, nil
 	}
@@ -367,6 +302,15 @@ func (s *fileSource) step(now time.Time, size int64, final bool) (n int, more bo
 	s.make(n == 0 && final)
 	s.fed.settle()
 	return n, n > 0, nil
+}
+
+func (s *fileSource) sameHead() (bool, error) {
+	var head [printBytes]byte
+	n, err := s.f.ReadAt(head[:len(s.fed.head)], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return bytes.Equal(head[:n], s.fed.head), nil
 }
 
 // make pushes what the decoder made, if it is worth a line.

@@ -37,7 +37,7 @@ func ownPrint(p spoolPoint) string {
 	return fmt.Sprintf("%08x", p.chain)
 }
 
-func (s *ownSource) align(c wireCursor, _ time.Time) {
+func (s *ownSource) align(c wireCursor) {
 	s.seek(c)
 	s.placed = false
 }

@@ -13,7 +13,7 @@ import (
 type source interface {
 	tail() *sourceTail
 	// align goes on at the server's cursor, or opens a new generation where the file is another one.
-	align(c wireCursor, now time.Time)
+	align(c wireCursor)
 	// fill makes lines until about room bytes of them wait. again: there is more to do at once, whether or not a line was made.
 	fill(now time.Time, room int) (again bool, err error)
 	unsent() int64
@@ -47,6 +47,7 @@ type tailLine struct {
 	gen   int64
 	to    int64
 	print string
+	end   bool
 }
 
 func (t *sourceTail) tail() *sourceTail { return t }
@@ -75,7 +76,7 @@ func (t *sourceTail) push(l batchLine, to int64, print string, count int64) {
 		t.fresh = false
 	}
 	raw := appendBatchLine(make([]byte, 0, len(l.Items)+256), l)
-	t.pend = append(t.pend, tailLine{raw: raw, gen: t.gen, to: to, print: print})
+	t.pend = append(t.pend, tailLine{raw: raw, gen: t.gen, to: to, print: print, end: l.End})
 	t.bytes += len(raw)
 	t.from, t.prev, t.ended = to, print, l.End
 	t.n += count
@@ -83,12 +84,13 @@ func (t *sourceTail) push(l batchLine, to int64, print string, count int64) {
 
 // acked takes the first k lines as stored when c is the cursor that they lead to.
 func (t *sourceTail) acked(k int, c wireCursor) bool {
-	gen, off, print := t.cur.Gen, t.cur.Off, t.cur.Print
+	want := t.cur
 	if k > 0 {
 		l := t.pend[k-1]
-		gen, off, print = l.gen, l.to, l.print
+		want = wireCursor{Gen: l.gen, Off: l.to, Print: l.print, Done: l.end} // end of its own has the cursor of the line before it, but for Done
 	}
-	if c.Gen != gen || c.Off != off || c.Print != print {
+	want.N = c.N
+	if c != want {
 		return false
 	}
 	for _, l := range t.pend[:k] {
