@@ -109,4 +109,4 @@ type oomWatch struct{}
 
 func watchOOM() oomWatch { return oomWatch{} }
 
-func (oomWatch) evidence(runCgroup, bool, bool) string { return "" }
+func (oomWatch) evidence(runCgroup, bool) string { return "" }

@@ -41,9 +41,9 @@ func watchOOM() oomWatch {
 }
 
 // evidence says what speaks for a kill by the kernel for want of memory, "" = nothing. killed: some process of the run ended by a SIGKILL
-// that was not ours. The run's own counter always counts; that of a shared cgroup only when the run did not end well, the machine's only
-// together with such a SIGKILL.
-func (w oomWatch) evidence(own runCgroup, killed, failed bool) string {
+// that was not ours; only together with one does the machine's counter say anything. A worker's end that only its launcher saw shows in
+// the cgroup's counters.
+func (w oomWatch) evidence(own runCgroup, killed bool) string {
 	if own != "" {
 		path := filepath.Join(string(own), "memory.events")
 		if n, ok := counterIn(path, "oom_kill"); ok && n > 0 {
@@ -52,7 +52,7 @@ func (w oomWatch) evidence(own runCgroup, killed, failed bool) string {
 	}
 	for _, c := range w.counters {
 		n, ok := counterIn(c.path, "oom_kill")
-		if !ok || n <= c.before || !killed && !(failed && c.group) {
+		if !ok || n <= c.before || !killed && !c.group {
 			continue
 		}
 		whose := "the machine"

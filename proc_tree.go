@@ -264,7 +264,7 @@ func (e *treeEnding) step(now time.Time) (v treeView, wait time.Duration, err er
 		e.trouble = e.tree.cgroup.kill() // all at once, forks in flight too
 	}
 	e.trouble = errors.Join(e.trouble, v.signal(syscall.SIGKILL))
-	e.unkillable = nil
+	e.unkillable = []int{}
 	most := 50 * time.Millisecond
 	if now.Sub(e.killing) >= unkillableAfter {
 		e.unkillable, most = v.pids(), time.Second

@@ -21,24 +21,25 @@ import (
 
 // supervision is what the supervisor knows of its run.
 type supervision struct {
-	dir     runDir
-	spec    runSpec
-	tree    runTree
-	oom     oomWatch
-	started time.Time // with the monotonic clock
-	end     runExit   // of the leader, complete once over
-	over    bool      // the leader ended
-	killed  bool      // a process of the run was ended by a SIGKILL that is not ours
-	usage   syscall.Rusage
-	pid     *runPid // not yet written
-	cause   string  // what the leader was ended for by us: stop.json's reason, TIMEOUT; "" = it was not
-	warned  bool    // the early signal was sent
-	ending  *treeEnding
-	told    []int      // unkillable, as last written to leader.json; nil = not written
-	termAt  time.Time  // when this process itself was told to go
-	endAt   time.Time  // of the leader
-	left    []procInfo // left alone, when the rest was empty
-	said    string
+	dir        runDir
+	spec       runSpec
+	tree       runTree
+	oom        oomWatch
+	started    time.Time // with the monotonic clock
+	end        runExit   // of the leader, complete once over
+	over       bool      // the leader ended
+	killed     bool      // a process of the run was ended by a SIGKILL that is not ours
+	toldLeader bool      // leader.json is written
+	stuck      []int     // as last written to unkillable.json
+	usage      syscall.Rusage
+	pid        *runPid // not yet written
+	cause      string  // what the leader was ended for by us: stop.json's reason, TIMEOUT; "" = it was not
+	warned     bool    // the early signal was sent
+	ending     *treeEnding
+	termAt     time.Time  // when this process itself was told to go
+	endAt      time.Time  // of the leader
+	left       []procInfo // left alone, when the rest was empty
+	said       string
 }
 
 // reaped is a child that ended; pid 0: there is none any more.
@@ -234,16 +235,21 @@ func (s *supervision) step(now time.Time) time.Duration {
 	case len(v.alive) == 0:
 		s.end.LeftAlone, s.left = v.roots, v.left
 		return -1
-	case s.told == nil || !slices.Equal(s.told, s.ending.unkillable):
-		s.end.Unkillable = s.ending.unkillable
-		if err := writeAtomicJSON(s.dir.file("leader.json"), s.end); err != nil {
+	case !s.toldLeader || !slices.Equal(s.stuck, s.ending.unkillable):
+		s.end.LeftAlone, s.end.Unkillable = v.roots, s.ending.unkillable
+		err := writeAtomicJSON(s.dir.file("leader.json"), s.end)
+		if err != nil {
 			s.say("write leader.json: %v", err)
-			break
 		}
-		s.told = append([]int{}, s.ending.unkillable...)
+		s.toldLeader = err == nil
 	}
-	if s.ending.unkillable != nil {
-		s.say("processes %v do not die: %v", s.ending.unkillable, s.ending.trouble)
+	if !slices.Equal(s.stuck, s.ending.unkillable) {
+		s.say("processes that do not die: %v %v", s.ending.unkillable, s.ending.trouble)
+		if err := writeAtomicJSON(s.dir.file("unkillable.json"), s.ending.unkillable); err != nil {
+			s.say("write unkillable.json: %v", err)
+			return min(wait, again)
+		}
+		s.stuck = s.ending.unkillable
 	}
 	return min(wait, again)
 }
@@ -274,27 +280,4 @@ func (s *supervision) warn() {
 	} else if told == 0 {
 		s.say("early signal: no process of the run handles SIGUSR1")
 	}
-}
-
-// note takes the end of a child.
-func (s *supervision) note(r reaped) {
-	if r.pid == 0 {
-		return
-	}
-	s.usage.Utime = addTimes(s.usage.Utime, r.usage.Utime)
-	s.usage.Stime = addTimes(s.usage.Stime, r.usage.Stime)
-	s.usage.Maxrss = max(s.usage.Maxrss, r.usage.Maxrss)
-	ours := s.ending != nil && !s.ending.killing.IsZero()
-	s.killed = s.killed || r.status.Signaled() && r.status.Signal() == syscall.SIGKILL && !ours
-	if r.pid != s.tree.leader.pid {
-		return
-	}
-	now := time.Now()
-	s.over, s.endAt = true, now
-	e := &s.end.exitInfo
-	e.Code, e.StartedMS, e.EndedMS, e.DurationS = r.status.ExitStatus(), s.started.UnixMilli(), now.UnixMilli(), now.Sub(s.started).Seconds()
-	if r.status.Signaled() {
-		e.Code, e.Signal = -1, int(r.status.Signal())
-	}
-	s.judge()
 }

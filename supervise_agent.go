@@ -273,7 +273,7 @@ func lostEnd(dir runDir, fate runFate, boot string, now time.Time) (runExit, err
 	e.EndedMS = max(e.EndedMS, e.StartedMS)
 	e.DurationS = float64(e.EndedMS-e.StartedMS) / 1000
 	if g := runCgroup(pid.Cgroup); g != "" && pid.BootID == boot {
-		e.OOM = oomWatch{}.evidence(g, false, true)
+		e.OOM = oomWatch{}.evidence(g, false)
 	}
 	return e, nil
 }

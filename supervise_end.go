@@ -1,6 +1,6 @@
 package main
 
-// The end of a run: what it is called. Facts only; whether it is tried again is the server's business.
+// The end of a run: what is known of it, what it is called, and exit.json. Facts only; whether it is tried again is the server's business.
 
 import (
 	"encoding/json"
@@ -10,10 +10,33 @@ import (
 	"time"
 )
 
+// note takes the end of a child.
+func (s *supervision) note(r reaped) {
+	if r.pid == 0 {
+		return
+	}
+	s.usage.Utime = addTimes(s.usage.Utime, r.usage.Utime)
+	s.usage.Stime = addTimes(s.usage.Stime, r.usage.Stime)
+	s.usage.Maxrss = max(s.usage.Maxrss, r.usage.Maxrss)
+	ours := s.ending != nil && !s.ending.killing.IsZero()
+	s.killed = s.killed || r.status.Signaled() && r.status.Signal() == syscall.SIGKILL && !ours
+	if r.pid != s.tree.leader.pid {
+		return
+	}
+	now := time.Now()
+	s.over, s.endAt = true, now
+	e := &s.end.exitInfo
+	e.Code, e.StartedMS, e.EndedMS, e.DurationS = r.status.ExitStatus(), s.started.UnixMilli(), now.UnixMilli(), now.Sub(s.started).Seconds()
+	if r.status.Signaled() {
+		e.Code, e.Signal = -1, int(r.status.Signal())
+	}
+	s.judge()
+}
+
 // judge fills in what is known of the end so far.
 func (s *supervision) judge() {
 	e := &s.end.exitInfo
-	e.OOM = s.oom.evidence(s.tree.cgroup, s.killed, e.Code != 0 && s.cause == "")
+	e.OOM = s.oom.evidence(s.tree.cgroup, s.killed)
 	e.Reason = endReason(*e, s.cause, hostGoesDown(*e, s.termAt, s.endAt))
 	e.UserS, e.SystemS = secondsOf(s.usage.Utime), secondsOf(s.usage.Stime)
 	e.MaxRSSBytes = int64(s.usage.Maxrss) * maxRSSUnit
