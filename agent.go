@@ -56,6 +56,7 @@ type agent struct {
 	retry     backoff   // of hello; hello loop only
 	notBefore time.Time // no hello before this; hello loop only
 	refusals  int       // hellos refused in a row; hello loop only
+	missed    bool      // the last hello got no answer; hello loop only
 	unsettled backoff   // how soon what is not settled is told again; hello loop only
 	ticks     int       // steps of the watch; watch loop only
 

@@ -31,7 +31,7 @@ func (a *agent) closeClaim(uid string, granted bool) {
 	a.mu.Unlock()
 }
 
-// useGrant takes a grant. now is false when it cannot be used yet (a hello comes first; the server repeats it), never when it never can.
+// useGrant takes a grant: used. Neither used nor never: a hello comes first, and the server repeats the grant. never: it does not count.
 func (a *agent) useGrant(uid, inc string, ans claimAnswer) (used, never bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -105,6 +105,9 @@ func (a *agent) handle(ctx, era context.Context, inc string, c wireCommand) erro
 	switch c.Kind {
 	case cmdStart:
 		p, err := decodePayload[startPayload](c)
+		if err == nil && p.RunUID != c.RunUID {
+			err = fmt.Errorf("its payload is of run %.80q", p.RunUID)
+		}
 		if err != nil {
 			return err
 		}

@@ -57,13 +57,13 @@ const snapshotLimit = 5 * time.Second
 const snapshotFile = "snapshot.json"
 
 // snapshotOnce looks at the environment of a run when it is first seen alive, once over all agents that come by.
-func (a *agent) snapshotOnce(dir runDir, t runTell) {
+func (a *agent) snapshotOnce(ctx context.Context, dir runDir, t runTell) {
 	if t.Truth != tellAlive {
 		return
 	}
 	a.mu.Lock()
 	r := a.record(t.UID)
-	era, done := a.era, r.snapped
+	done := r.snapped
 	r.snapped = true
 	a.mu.Unlock()
 	if done {
@@ -75,7 +75,7 @@ func (a *agent) snapshotOnce(dir runDir, t runTell) {
 	a.work.Go(func() {
 		a.looking.Lock()
 		defer a.looking.Unlock()
-		if err := a.takeSnapshot(era, dir); err != nil && era.Err() == nil {
+		if err := a.takeSnapshot(ctx, dir); err != nil && ctx.Err() == nil {
 			a.complain("environment of "+t.UID, err)
 		}
 	})
@@ -220,7 +220,7 @@ func firstLine(text string, err error) string {
 }
 
 var (
-	secretName  = regexp.MustCompile(`(?i)(token|secret|passw|api[-_]?key|credential|access[-_]?key|auth)`)
+	secretName  = regexp.MustCompile(`(?i)(token|secret|passw|api[-_]?key|credential|access[-_]?key|authorization)`)
 	secretValue = regexp.MustCompile(`\b(hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|gpc_[a-z]+_\d+_[\w-]{20,})`)
 )
 

@@ -32,7 +32,10 @@ func (a *agent) stop(uid string, p stopPayload) error {
 	dir := a.runFolder(uid)
 	fate, err := dir.decide(runFate{Fate: fateBurn, Why: "stopped before the start: " + p.Reason, AtMS: now.UnixMilli()})
 	if err != nil {
-		return fmt.Errorf("burn: %w", err)
+		if _, serr := os.Lstat(dir.file("fate")); serr != nil {
+			return fmt.Errorf("burn: %w", err)
+		}
+		fate.Fate = fateStart // it cannot be read: whoever wrote it may have started
 	}
 	a.mu.Lock()
 	r := a.record(uid)

@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -25,7 +26,7 @@ func (a *agent) tellRun(dir runDir, marked []int, now time.Time) runTell {
 	if err != nil {
 		t.DetailError = err.Error()
 	} else {
-		t.JobUID, t.JobID, t.Name, t.Argv, t.WorkingDir, t.Slots = spec.JobUID, spec.JobID, spec.Name, spec.Argv, spec.WorkingDir, spec.Slots
+		t.JobUID, t.JobID, t.Name, t.Argv, t.WorkingDir, t.Slots = spec.JobUID, spec.JobID, spec.Name, shortArgv(spec.Argv), spec.WorkingDir, spec.Slots
 	}
 	fate, decided, err := dir.fate()
 	if err != nil { // it is there and cannot be read: whoever wrote it may have started
@@ -113,9 +114,22 @@ func (a *agent) stillAlive(dir runDir, ended bool, exit runExit, marked []int) (
 	return alive, err
 }
 
+// tellArgvBytes is how much of a command a hello repeats: hello is complete, so one run with a megabyte of arguments must not fill it.
+const tellArgvBytes = 2 << 10
+
+func shortArgv(argv []string) []string {
+	left := tellArgvBytes
+	for i, arg := range argv {
+		if left -= len(arg) + 1; left < 0 {
+			return append(slices.Clone(argv[:i]), "...")
+		}
+	}
+	return argv
+}
+
 // followLog hands the log of a started run to the uploader, and its final size once that is known. Doing it again changes nothing.
 func (a *agent) followLog(dir runDir, t runTell) {
-	if t.Grant == 0 && t.StartedMS == 0 && t.Exit == nil || t.Truth == tellGone || t.Truth == tellPending {
+	if t.Truth != tellAlive && t.Truth != tellExiting && t.Truth != tellEnded {
 		return
 	}
 	a.mu.Lock()
