@@ -147,7 +147,7 @@ func newAgent(o agentOptions) (*agent, error) {
 	if a.door, err = newAgentDoor(o.serverURL, o.token); err != nil {
 		return nil, err
 	}
-	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heard); err != nil {
+	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heardByUploader); err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	a.sampler = newHostSampler(o.home)

@@ -73,7 +73,7 @@ func (a *agent) askClaim(era context.Context, inc, uid string, refuse *claimRefu
 		default: // later: hello first
 			a.helloBell.ring()
 		}
-		if !sleep(era, max(b.next(), retryAfter(err))) {
+		if !sleep(era, max(b.next(), wantedPause(err))) {
 			return claimAnswer{}, false
 		}
 	}

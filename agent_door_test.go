@@ -61,8 +61,8 @@ func TestAgentDoorKnowsWhoAnswered(t *testing.T) {
 			continue
 		}
 		p, ok := asProblem(err)
-		if !ok || p.Code != c.code || !strings.Contains(err.Error(), c.says) || retryAfter(err) != c.after {
-			t.Errorf("%s: %v (after %v), want %s with %q after %v", c.name, err, retryAfter(err), c.code, c.says, c.after)
+		if !ok || p.Code != c.code || !strings.Contains(err.Error(), c.says) || wantedPause(err) != c.after {
+			t.Errorf("%s: %v (after %v), want %s with %q after %v", c.name, err, wantedPause(err), c.code, c.says, c.after)
 		}
 	}
 	srv.Close()
@@ -145,12 +145,12 @@ func TestAgentDoorAddress(t *testing.T) {
 func TestParseRetryAfter(t *testing.T) {
 	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	for in, want := range map[string]time.Duration{
-		"": 0, "x": 0, "-3": 0, "0": 0, "5": 5 * time.Second, " 5 ": 5 * time.Second, "99999999999": 0, "86400": retryAfterMost,
+		"": 0, "x": 0, "-3": 0, "0": 0, "5": 5 * time.Second, " 5 ": 5 * time.Second, "99999999999": 0, "86400": doorPauseMost,
 		"Mon, 30 Nov 2026 12:00:09 GMT": 9 * time.Second, "Mon, 30 Nov 2026 11:00:00 GMT": 0,
 	} {
 		got := parseRetryAfter(in, now)
 		if in == "99999999999" {
-			want = retryAfterMost
+			want = doorPauseMost
 		}
 		if got != want {
 			t.Errorf("%q: %v, want %v", in, got, want)

@@ -37,6 +37,12 @@ func (a *agent) heard(inc string) {
 	a.helloBell.ring()
 }
 
+// heardByUploader also asks for the cursors, which the uploader then knows no more.
+func (a *agent) heardByUploader(inc string) {
+	a.heard(inc)
+	a.helloBell.ring()
+}
+
 // enter takes an incarnation on: every folder without a fate is burned before the first hello under it.
 func (a *agent) enter(ctx context.Context, inc string, now time.Time) {
 	a.mu.Lock()
@@ -83,7 +89,7 @@ func (a *agent) helloStep(ctx context.Context, now time.Time) (time.Duration, er
 		}
 		a.complain("hello", err)
 		a.missed = true
-		wait := max(a.retry.next(), retryAfter(err))
+		wait := max(a.retry.next(), wantedPause(err))
 		if p, ok := asProblem(err); ok && p.Status >= 400 && p.Status < 500 && p.Code != codeRateLimited && p.Code != codeNotOurServer {
 			wait = max(wait, slowRetry)
 			a.unready() // not, or no longer, ours to act for
@@ -213,8 +219,8 @@ func (a *agent) compose(ctx context.Context, now time.Time) (helloRequest, map[s
 		told[uid] = toldRun{t.Truth, asked}
 		q.Runs = append(q.Runs, t)
 	}
-	for uid := range marked { // the folder was wiped, the process lives
-		if !there[uid] && isUID(uid) {
+	for uid, pids := range marked { // the folder was wiped, the process lives
+		if !there[uid] && a.startedHere(uid, pids) {
 			q.Runs = append(q.Runs, runTell{UID: uid, Truth: tellAlive, DetailError: "its folder is missing"})
 		}
 	}

@@ -39,7 +39,7 @@ func (a *agent) pollStep(ctx context.Context, now time.Time) (time.Duration, err
 		}
 		a.complain("poll", err)
 		a.pollMissed = true
-		wait := max(a.pollRetry.next(), retryAfter(err))
+		wait := max(a.pollRetry.next(), wantedPause(err))
 		if p, ok := asProblem(err); ok && (p.Status == 401 || p.Status == 403) {
 			wait = max(wait, slowRetry)
 		}

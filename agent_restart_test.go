@@ -22,7 +22,7 @@ func TestAgentFindsAfterADeath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agentWait(t, "the supervisor", func() bool { held, err := s.dir(claimed).supervised(); return err == nil && held })
+	waitFor(t, "the supervisor", func() bool { held, err := s.dir(claimed).supervised(); return err == nil && held })
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestAgentTellsWhatEndedWithoutIt(t *testing.T) {
 	if err := os.WriteFile(s.home+"/stop", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	agentWait(t, "exit.json", func() bool { _, ok, err := s.dir(uid).exit(); return ok && err == nil })
+	waitFor(t, "exit.json", func() bool { _, ok, err := s.dir(uid).exit(); return ok && err == nil })
 	s.with(func() { s.hellos = nil; clear(s.commands) })
 	s.play(s.options())
 	if got := s.waitTruth(uid, tellEnded); got.Exit.Code != 9 {
@@ -128,14 +128,17 @@ func TestAgentTellsWhatEndedWithoutIt(t *testing.T) {
 // A process with the marker lives, its folder was wiped: alive. With a folder that says otherwise: alive too.
 func TestAgentBelievesTheLiving(t *testing.T) {
 	s := newAgentScene(t)
-	wiped, burned, over := newUID(), newUID(), newUID()
+	wiped, burned, over, foreign := newUID(), newUID(), newUID(), newUID()
 	s.folder(burned, fateBurn)
 	if err := writeAtomicJSON(s.folder(over, fateStart).file("exit.json"), runExit{exitInfo: exitInfo{Code: 0}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, uid := range []string{wiped, burned, over} {
+	for _, uid := range []string{wiped, burned, over, foreign} {
 		c := exec.Command("sleep", "60")
-		c.Env = []string{"GPUCTL_RUN_UID=" + uid}
+		c.Env = []string{"GPUCTL_RUN_UID=" + uid, "GPUCTL_SDK_FILE=" + s.dir(uid).file(sdkFile)}
+		if uid == foreign { // of another home on the same machine
+			c.Env[1] = "GPUCTL_SDK_FILE=/elsewhere/runs/" + uid + "/sdk.jsonl"
+		}
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +150,10 @@ func TestAgentBelievesTheLiving(t *testing.T) {
 			}
 		}()
 	}
-	agentWait(t, "the markers", func() bool { m, err := markedRuns(); return err == nil && len(m[wiped])*len(m[burned])*len(m[over]) > 0 })
+	waitFor(t, "the markers", func() bool {
+		m, err := markedRuns()
+		return err == nil && len(m[wiped])*len(m[burned])*len(m[over])*len(m[foreign]) > 0
+	})
 	s.play(s.options())
 	s.ready()
 	for _, uid := range []string{wiped, burned, over} {
@@ -155,9 +161,12 @@ func TestAgentBelievesTheLiving(t *testing.T) {
 			t.Errorf("told %+v", got)
 		}
 	}
+	if got := s.last(foreign); got.Truth != "" {
+		t.Errorf("a run of another home was told: %+v", got)
+	}
 	s.order(1, cmdStop, wiped, stopPayload{Reason: reasonFenced, GraceS: 1})
-	s.waitTruth(wiped, tellGone)
-	agentWait(t, "the end of its process", func() bool { m, err := markedRuns(); return err == nil && len(m[wiped]) == 0 })
+	s.waitTruth(wiped, tellEnded)
+	waitFor(t, "the end of its process", func() bool { m, err := markedRuns(); return err == nil && len(m[wiped]) == 0 })
 }
 
 // The supervisor is killed while the process lives: alive until the tree is gone, then an unknown code, never success.
@@ -169,7 +178,7 @@ func TestAgentSupervisorKilled(t *testing.T) {
 	s.orderStart(1, uid, "/bin/sh", "-c", "while [ ! -e stop ]; do sleep 0.05; done; exit 0")
 	s.waitTruth(uid, tellAlive)
 	var p runPid
-	agentWait(t, "pid.json", func() (ok bool) {
+	waitFor(t, "pid.json", func() (ok bool) {
 		var err error
 		p, ok, err = s.dir(uid).pid()
 		return ok && err == nil
@@ -177,11 +186,11 @@ func TestAgentSupervisorKilled(t *testing.T) {
 	if err := syscall.Kill(p.SupervisorPid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	agentWait(t, "the lock", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
+	waitFor(t, "the lock", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
 	s.order(2, cmdVerify, uid, verifyPayload{})
 	n := 0
 	s.with(func() { n = len(s.hellos) })
-	agentWait(t, "a hello", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.hellos) > n })
+	waitFor(t, "a hello", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.hellos) > n })
 	if got := s.last(uid); got.Truth != tellAlive {
 		t.Fatalf("told %+v", got)
 	}

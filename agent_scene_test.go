@@ -213,7 +213,7 @@ func (s *agentScene) last(uid string) runTell {
 
 func (s *agentScene) waitTruth(uid, truth string) runTell {
 	s.t.Helper()
-	agentWait(s.t, "run told "+truth, func() bool { return s.last(uid).Truth == truth })
+	waitFor(s.t, "run told "+truth, func() bool { return s.last(uid).Truth == truth })
 	return s.last(uid)
 }
 
@@ -254,7 +254,7 @@ func (s *agentScene) play(o agentOptions) (stop func()) {
 // ready waits until the server took a complete hello.
 func (s *agentScene) ready() {
 	s.t.Helper()
-	agentWait(s.t, "an accepted hello", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.hellos) > 0 })
+	waitFor(s.t, "an accepted hello", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.hellos) > 0 })
 }
 
 // folder makes a run folder as an agent of the past left it: spec, and a fate when it is not "".
@@ -282,17 +282,6 @@ func (s *agentScene) fateOf(uid string) string {
 		return ""
 	}
 	return f.Fate
-}
-
-// agentWait polls until f holds.
-func agentWait(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(3 * time.Millisecond) {
-		if f() {
-			return
-		}
-	}
-	t.Fatalf("timed out waiting for %s", what)
 }
 
 // testWriter sends log lines to the test's log; lines of the last moments of an agent may come when the test is over.

@@ -99,14 +99,14 @@ func TestAgentTakesTheSnapshot(t *testing.T) {
 	s.orderStart(1, uid, "/bin/sh", "-c", "while [ ! -e stop ]; do sleep 0.05; done")
 	file := s.dir(uid).file(snapshotFile)
 	there := func() bool { _, err := os.Stat(file); return err == nil }
-	agentWait(t, "the snapshot", there)
+	waitFor(t, "the snapshot", there)
 	stop()
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	s.with(func() { clear(s.commands) })
 	s.play(s.options())
-	agentWait(t, "the snapshot of the adopted run", there)
+	waitFor(t, "the snapshot of the adopted run", there)
 	if err := os.WriteFile(s.home+"/stop", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func (a *agent) planRun(dir runDir, p startPayload) (runSpec, *claimRefuse) {
 		return runSpec{}, r
 	}
 	env, r := buildJobEnv(jobEnvInput{
-		agent: os.Environ(), host: a.host, defaults: a.o.defaultEnv, payload: p, devices: a.devices, byUUID: a.o.visibleByUUID, sdkFile: dir.file("sdk.jsonl"),
+		agent: os.Environ(), host: a.host, defaults: a.o.defaultEnv, payload: p, devices: a.devices, byUUID: a.o.visibleByUUID, sdkFile: dir.file(sdkFile),
 	})
 	if r != nil {
 		return runSpec{}, r

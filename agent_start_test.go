@@ -53,7 +53,7 @@ func TestAgentDoubledStart(t *testing.T) {
 	s.waitTruth(uid, tellEnded)
 	s.orderStart(4, uid, "/bin/sh", "-c", "echo x")
 	s.order(5, cmdSignal, uid, signalPayload{Signal: 10})
-	agentWait(t, "an answer to what came with it", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[5].Error != "" })
+	waitFor(t, "an answer to what came with it", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[5].Error != "" })
 	b, err := os.ReadFile(s.dir(uid).logPath())
 	if err != nil || string(b) != "x\n" {
 		t.Fatalf("log %q, %v", b, err)
@@ -102,7 +102,7 @@ func TestAgentRefuses(t *testing.T) {
 				})
 				return q
 			}
-			agentWait(t, "a refusal", func() bool { return find().Refuse != nil })
+			waitFor(t, "a refusal", func() bool { return find().Refuse != nil })
 			if r := find().Refuse; r.Why != c.why || !strings.Contains(r.Detail, c.says) {
 				t.Errorf("refused %+v, want %s with %q", r, c.why, c.says)
 			}
@@ -115,7 +115,9 @@ func TestAgentRefuses(t *testing.T) {
 
 func TestAgentDenyBurns(t *testing.T) {
 	s := newAgentScene(t)
-	s.claim = func(claimRequest) claimAnswer { return claimAnswer{Gpuctl: 1, Verdict: verdictDeny, Incarnation: "1-a"} }
+	s.claim = func(claimRequest) claimAnswer {
+		return claimAnswer{Gpuctl: 1, Verdict: verdictDeny, Incarnation: "1-a"}
+	}
 	s.play(s.options())
 	s.ready()
 	uid := newUID()
@@ -124,7 +126,7 @@ func TestAgentDenyBurns(t *testing.T) {
 	if f := s.fateOf(uid); f != fateBurn {
 		t.Fatalf("fate %q", f)
 	}
-	agentWait(t, "the supervisor to go away", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
+	waitFor(t, "the supervisor to go away", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
 	if _, err := os.Stat(s.home + "/started"); err == nil {
 		t.Fatal("a denied run started")
 	}
@@ -189,10 +191,10 @@ func TestAgentNewIncarnationBurns(t *testing.T) {
 	s.ready()
 	uid := newUID()
 	s.orderStart(1, uid, "/bin/sh", "-c", "touch started")
-	agentWait(t, "the claim", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.claims) == 1 })
+	waitFor(t, "the claim", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.claims) == 1 })
 	s.waitTruth(old, tellGone)
 	s.with(func() { s.inc = "2-b"; clear(s.commands) })
-	agentWait(t, "a hello of the new incarnation", func() bool {
+	waitFor(t, "a hello of the new incarnation", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.hellos[len(s.hellos)-1].Incarnation == "2-b"
@@ -237,7 +239,7 @@ func TestAgentNeedsAnAcceptedHello(t *testing.T) {
 	})
 	uid := newUID()
 	s.order(2, cmdVerify, uid, verifyPayload{})
-	agentWait(t, "a hello of session 9", func() bool {
+	waitFor(t, "a hello of session 9", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.hellos) > 0 && s.hellos[0].Session == 9 && s.hellos[0].All

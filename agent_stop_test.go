@@ -31,11 +31,11 @@ func TestAgentStopBeforeTheFate(t *testing.T) {
 	s.ready()
 	uid := newUID()
 	s.orderStart(1, uid, "/bin/sh", "-c", "touch started")
-	agentWait(t, "the claim", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.claims) == 1 })
+	waitFor(t, "the claim", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.claims) == 1 })
 	s.order(2, cmdStop, uid, stopPayload{Reason: reasonCancelled})
 	s.waitTruth(uid, tellGone)
 	close(hold)
-	agentWait(t, "the supervisor to go away", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
+	waitFor(t, "the supervisor to go away", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
 	if _, err := os.Stat(s.home + "/started"); err == nil {
 		t.Fatal("started after the stop")
 	}
@@ -52,7 +52,7 @@ func TestAgentBurnsWhatItNeverSaw(t *testing.T) {
 		s.waitTruth(uid, tellGone)
 		s.orderStart(int64(10*i+2), uid, "/bin/sh", "-c", "touch started")
 		s.order(int64(10*i+3), cmdRead, uid, readPayload{Len: 1})
-		agentWait(t, "an answer to what came with it", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[int64(10*i+3)].Error != "" })
+		waitFor(t, "an answer to what came with it", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[int64(10*i+3)].Error != "" })
 		if f := s.fateOf(uid); f != fateBurn {
 			t.Errorf("%s: fate %q", kind, f)
 		}
@@ -92,7 +92,7 @@ func TestAgentVerifyTellsWhatWasSettled(t *testing.T) {
 	})
 	n := tells()
 	s.order(2, cmdVerify, uid, verifyPayload{})
-	agentWait(t, "the settled run to be told", func() bool { return tells() > n })
+	waitFor(t, "the settled run to be told", func() bool { return tells() > n })
 	if got := s.last(uid); got.Truth != tellEnded || got.Exit.Code != 3 {
 		t.Errorf("told %+v", got)
 	}
@@ -133,14 +133,14 @@ func TestAgentSignalsOnce(t *testing.T) {
 	s.ready()
 	uid := newUID()
 	s.orderStart(1, uid, "/bin/sh", "-c", `trap 'echo got' USR1; echo up; while [ ! -e stop ]; do sleep 0.05; done`)
-	agentWait(t, "the trap", func() bool { b, err := os.ReadFile(s.dir(uid).logPath()); return err == nil && string(b) == "up\n" })
+	waitFor(t, "the trap", func() bool { b, err := os.ReadFile(s.dir(uid).logPath()); return err == nil && string(b) == "up\n" })
 	s.waitTruth(uid, tellAlive)
 	s.order(2, cmdSignal, uid, signalPayload{Signal: 10})
-	agentWait(t, "the answer", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[2].OK })
-	agentWait(t, "the signal", func() bool { b, _ := os.ReadFile(s.dir(uid).logPath()); return strings.Contains(string(b), "got") })
+	waitFor(t, "the answer", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[2].OK })
+	waitFor(t, "the signal", func() bool { b, _ := os.ReadFile(s.dir(uid).logPath()); return strings.Contains(string(b), "got") })
 	s.with(func() { clear(s.answers) })
 	s.order(3, cmdSignal, uid, signalPayload{Signal: 99})
-	agentWait(t, "the answer to nonsense", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[3].Error != "" })
+	waitFor(t, "the answer to nonsense", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[3].Error != "" })
 	if err := os.WriteFile(s.home+"/stop", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestAgentSignalsOnce(t *testing.T) {
 		t.Errorf("log %q", b)
 	}
 	s.order(4, cmdSignal, uid, signalPayload{Signal: 10})
-	agentWait(t, "the answer", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[4].Error != "" })
+	waitFor(t, "the answer", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[4].Error != "" })
 }
 
 func TestAgentReadsTheLog(t *testing.T) {
@@ -195,7 +195,7 @@ func TestAgentReadsTheLog(t *testing.T) {
 		id := -int64(i) - 1
 		s.order(id, cmdRead, c.uid, readPayload{Off: c.off, Len: c.n})
 		var got commandAnswer
-		agentWait(t, "the answer", func() (ok bool) { s.mu.Lock(); defer s.mu.Unlock(); got, ok = s.answers[id]; return ok })
+		waitFor(t, "the answer", func() (ok bool) { s.mu.Lock(); defer s.mu.Unlock(); got, ok = s.answers[id]; return ok })
 		if c.err != "" {
 			if got.OK || !strings.Contains(got.Error, c.err) {
 				t.Errorf("%+v: %+v", c, got)

@@ -158,6 +158,14 @@ func concludeRun(dir runDir, boot string) (runExit, error) {
 
 type batchSender func(ctx context.Context, body []byte) (batchAnswer, error)
 
+type retryAfter struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfter) Error() string { return e.err.Error() }
+func (e *retryAfter) Unwrap() error { return e.err }
+
 type uploader struct {
 	send batchSender
 	on   func(string)

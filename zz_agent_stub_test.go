@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"testing"
+	"time"
 )
 
 func TestMain(m *testing.M) {
@@ -12,4 +13,13 @@ func TestMain(m *testing.M) {
 		os.Exit(stubSupervise(os.Args[2], os.Stdin))
 	}
 	os.Exit(m.Run())
+}
+
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(3 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited 20 s for: %s", what)
+		}
+	}
 }
