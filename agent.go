@@ -44,7 +44,7 @@ type agent struct {
 	notes    []string // what the agent cannot do, told in every hello
 	door     *agentDoor
 	up       *uploader
-	sampler  *hostSampler
+	sampler  *hostWatch
 
 	helloBell agentBell // something is to be told
 	readyBell agentBell // a hello was accepted
@@ -150,8 +150,8 @@ func newAgent(o agentOptions) (*agent, error) {
 	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heardByUploader); err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
-	a.sampler = newHostSampler(o.home)
-	a.host.memory = a.sampler.sample(time.Now()).MemoryTotalBytes
+	a.sampler = &hostWatch{home: o.home, add: a.up.addNodeSample}
+	a.host.memory = max(a.sampler.sample(time.Now()).MemoryTotalBytes, 0)
 	a.era, a.endEra = context.WithCancel(context.Background())
 	return a, nil
 }
@@ -162,7 +162,7 @@ func (a *agent) run(ctx context.Context) error {
 	hello := &loop{name: "hello", log: a.log, step: a.helloStep, wake: a.helloBell.listen}
 	poll := &loop{name: "poll", log: a.log, step: a.pollStep, wake: a.readyBell.listen}
 	watch := &loop{name: "watch", log: a.log, step: a.watchStep, wake: a.watchBell.listen}
-	sample := &loop{name: "sample", log: a.log, step: a.sampleStep}
+	sample := &loop{name: "sample", log: a.log, step: a.sampler.step}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -186,14 +186,6 @@ func (a *agent) run(ctx context.Context) error {
 	a.door.close()
 	a.log.Info("agent", keyState, "stopped")
 	return errors.Join(errs...)
-}
-
-// sampleEvery is how often the host is looked at (DESIGN section 6: one wide row).
-const sampleEvery = 10 * time.Second
-
-func (a *agent) sampleStep(_ context.Context, now time.Time) (time.Duration, error) {
-	a.up.addNodeSample(a.sampler.sample(now))
-	return sampleEvery, nil
 }
 
 // nodeUID reads the node's uid, making it at the first start.

@@ -255,10 +255,16 @@ func (u *uploader) run(ctx context.Context) error {
 	return nil
 }
 
-type hostSampler struct{}
+type hostWatch struct {
+	home string
+	add  func(nodeSample)
+}
 
-func newHostSampler(string) *hostSampler { return &hostSampler{} }
+func (h *hostWatch) step(_ context.Context, now time.Time) (time.Duration, error) {
+	h.add(h.sample(now))
+	return 10 * time.Second, nil
+}
 
-func (*hostSampler) sample(now time.Time) nodeSample {
+func (*hostWatch) sample(now time.Time) nodeSample {
 	return nodeSample{AtMS: now.UnixMilli(), MemoryTotalBytes: 1 << 30}
 }
