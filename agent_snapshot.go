@@ -56,23 +56,27 @@ const snapshotLimit = 5 * time.Second
 // snapshotFile marks that the snapshot of a run is durable in the spool.
 const snapshotFile = "snapshot.json"
 
-// snapshotOnce looks at the environment of a run when it is first seen alive, once over all agents that come by.
+// snapshotDelay keeps git and python off the cores while the run itself loads; what they look at does not change that fast.
+const snapshotDelay = 500 * time.Millisecond
+
+// snapshotOnce looks at the environment of a run when it is first seen alive, or over and started by this instance (it may have been that
+// short). Once over all agents that come by.
 func (a *agent) snapshotOnce(ctx context.Context, dir runDir, t runTell) {
-	if t.Truth != tellAlive {
-		return
-	}
 	a.mu.Lock()
 	r := a.record(t.UID)
-	done := r.snapped
-	r.snapped = true
+	look := !r.snapped && (t.Truth == tellAlive || t.Truth == tellExiting || t.Truth == tellEnded && r.used)
+	r.snapped = r.snapped || look
 	a.mu.Unlock()
-	if done {
+	if !look {
 		return
 	}
 	if _, err := os.Stat(dir.file(snapshotFile)); err == nil {
 		return
 	}
 	a.work.Go(func() {
+		if !sleep(ctx, snapshotDelay) {
+			return
+		}
 		a.looking.Lock()
 		defer a.looking.Unlock()
 		if err := a.takeSnapshot(ctx, dir); err != nil && ctx.Err() == nil {

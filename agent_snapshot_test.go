@@ -111,4 +111,8 @@ func TestAgentTakesTheSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waitTruth(uid, tellEnded)
+	short := newUID()
+	s.orderStart(2, short, "true")
+	s.waitTruth(short, tellEnded)
+	waitFor(t, "the snapshot of a short run", func() bool { _, err := os.Stat(s.dir(short).file(snapshotFile)); return err == nil })
 }
