@@ -56,6 +56,7 @@ type agent struct {
 	retry     backoff   // of hello; hello loop only
 	notBefore time.Time // no hello before this; hello loop only
 	refusals  int       // hellos refused in a row; hello loop only
+	missed    bool      // the last hello got no answer; hello loop only
 	unsettled backoff   // how soon what is not settled is told again; hello loop only
 	ticks     int       // steps of the watch; watch loop only
 
@@ -146,11 +147,11 @@ func newAgent(o agentOptions) (*agent, error) {
 	if a.door, err = newAgentDoor(o.serverURL, o.token); err != nil {
 		return nil, err
 	}
-	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heard); err != nil {
+	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heardByUploader); err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	a.sampler = &hostWatch{home: o.home, add: a.up.addNodeSample}
-	a.host.memory = a.sampler.sample(time.Now()).MemoryTotalBytes
+	a.host.memory = max(a.sampler.sample(time.Now()).MemoryTotalBytes, 0)
 	a.era, a.endEra = context.WithCancel(context.Background())
 	return a, nil
 }

@@ -31,7 +31,7 @@ func (a *agent) closeClaim(uid string, granted bool) {
 	a.mu.Unlock()
 }
 
-// useGrant takes a grant. now is false when it cannot be used yet (a hello comes first; the server repeats it), never when it never can.
+// useGrant takes a grant: used. Neither used nor never: a hello comes first, and the server repeats the grant. never: it does not count.
 func (a *agent) useGrant(uid, inc string, ans claimAnswer) (used, never bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +73,7 @@ func (a *agent) askClaim(era context.Context, inc, uid string, refuse *claimRefu
 		default: // later: hello first
 			a.helloBell.ring()
 		}
-		if !sleep(era, max(b.next(), retryAfter(err))) {
+		if !sleep(era, max(b.next(), wantedPause(err))) {
 			return claimAnswer{}, false
 		}
 	}

@@ -25,7 +25,7 @@ const (
 	batchTimeout    = 60 * time.Second // 256 KiB at 5 KiB/s
 	pollSlack       = 10 * time.Second // beyond the wait that was asked for
 	doorAnswerBytes = 16 << 20
-	retryAfterMost  = 60 * time.Second
+	doorPauseMost   = 10 * time.Minute
 	// doorIdle is longer than agentHelloEverySec, so that there is a warm connection for the next claim.
 	doorIdle = 3 * time.Minute
 )
@@ -122,7 +122,7 @@ func (d *agentDoor) poll(ctx context.Context, wait int, have []int64) (a pollAns
 	return a, d.call(ctx, d.pollClient, limit, http.MethodGet, "poll?"+q.Encode(), "", nil, &a)
 }
 
-// call sends one request. Every refusal comes back as a problem in the chain; retryAfter finds what the server asked for.
+// call sends one request. Every refusal comes back as a problem in the chain; wantedPause finds how long the server wants to be left alone.
 func (d *agentDoor) call(ctx context.Context, c *http.Client, limit time.Duration, method, path, ctype string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -152,7 +152,7 @@ func (d *agentDoor) call(ctx context.Context, c *http.Client, limit time.Duratio
 		return d.noAnswer(ctx, err)
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return &doorRefusal{problem: d.refusal(res, b), after: parseRetryAfter(res.Header.Get("Retry-After"), time.Now())}
+		return &retryAfter{after: parseRetryAfter(res.Header.Get("Retry-After"), time.Now()), err: d.refusal(res, b)}
 	}
 	if out == nil {
 		return nil
@@ -207,30 +207,21 @@ func (d *agentDoor) notOurs(res *http.Response) *problem {
 	return p
 }
 
-// doorRefusal is a problem that the server answered, with how long it wants to be left alone.
-type doorRefusal struct {
-	problem *problem
-	after   time.Duration
-}
-
-func (e *doorRefusal) Error() string { return e.problem.Error() }
-func (e *doorRefusal) Unwrap() error { return e.problem }
-
-// retryAfter is what Retry-After of the answer behind err said, 0 when nothing.
-func retryAfter(err error) time.Duration {
-	if r, ok := errors.AsType[*doorRefusal](err); ok {
+// wantedPause is what Retry-After of the answer behind err said, 0 when nothing.
+func wantedPause(err error) time.Duration {
+	if r, ok := errors.AsType[*retryAfter](err); ok {
 		return r.after
 	}
 	return 0
 }
 
-// parseRetryAfter reads seconds or an HTTP date; at most retryAfterMost.
+// parseRetryAfter reads seconds or an HTTP date; at most doorPauseMost.
 func parseRetryAfter(text string, now time.Time) time.Duration {
 	if s, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && s > 0 {
-		return min(time.Duration(min(s, int(retryAfterMost/time.Second)))*time.Second, retryAfterMost)
+		return min(time.Duration(min(s, int(doorPauseMost/time.Second)))*time.Second, doorPauseMost)
 	}
 	if t, err := http.ParseTime(text); err == nil {
-		return min(max(t.Sub(now), 0), retryAfterMost)
+		return min(max(t.Sub(now), 0), doorPauseMost)
 	}
 	return 0
 }

@@ -25,6 +25,9 @@ type jobEnvInput struct {
 	sdkFile  string
 }
 
+// sdkFile is where the SDK inside of a job writes, in the run's folder.
+const sdkFile = "sdk.jsonl"
+
 // jobEnvKept are the agent's own variables that a job inherits when nobody says otherwise; LC_* too.
 var jobEnvKept = [...]string{"HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "PATH"}
 

@@ -15,6 +15,9 @@ import (
 // slowRetry is the wait after a refusal that time alone does not mend: a wrong token, a clone, a newer instance.
 const slowRetry = 30 * time.Second
 
+// problemsMost bounds the list of problems in a hello: what is wrong with fifty folders is wrong with the disk.
+const problemsMost = 50
+
 // toldRun is what one hello said of a run, kept until its answer is here.
 type toldRun struct {
 	truth string
@@ -31,6 +34,12 @@ func (a *agent) heard(inc string) {
 	a.next, a.ok = inc, false
 	a.endEra()
 	a.mu.Unlock()
+	a.helloBell.ring()
+}
+
+// heardByUploader also asks for the cursors, which the uploader then knows no more.
+func (a *agent) heardByUploader(inc string) {
+	a.heard(inc)
 	a.helloBell.ring()
 }
 
@@ -72,14 +81,15 @@ func (a *agent) helloStep(ctx context.Context, now time.Time) (time.Duration, er
 	if next != "" {
 		a.enter(ctx, next, now)
 	}
-	q, told := a.compose(now)
+	q, told := a.compose(ctx, now)
 	ans, err := a.door.hello(ctx, q)
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, nil
 		}
 		a.complain("hello", err)
-		wait := max(a.retry.next(), retryAfter(err))
+		a.missed = true
+		wait := max(a.retry.next(), wantedPause(err))
 		if p, ok := asProblem(err); ok && p.Status >= 400 && p.Status < 500 && p.Code != codeRateLimited && p.Code != codeNotOurServer {
 			wait = max(wait, slowRetry)
 			a.unready() // not, or no longer, ours to act for
@@ -106,6 +116,10 @@ func (a *agent) helloStep(ctx context.Context, now time.Time) (time.Duration, er
 	}
 	a.refusals = 0
 	a.retry.reset()
+	if a.missed {
+		a.missed = false
+		a.log.Info("server", keyState, "reached again")
+	}
 	return a.accepted(ans, q, told), nil
 }
 
@@ -168,7 +182,7 @@ func (a *agent) accepted(ans helloAnswer, q helloRequest, told map[string]toldRu
 }
 
 // compose looks at every folder and every marked process, and builds a complete hello.
-func (a *agent) compose(now time.Time) (helloRequest, map[string]toldRun) {
+func (a *agent) compose(ctx context.Context, now time.Time) (helloRequest, map[string]toldRun) {
 	a.mu.Lock()
 	q := helloRequest{UID: a.uid, Instance: a.instance, Session: a.session, Incarnation: a.inc, All: a.all}
 	a.mu.Unlock()
@@ -198,15 +212,15 @@ func (a *agent) compose(now time.Time) (helloRequest, map[string]toldRun) {
 		t := a.tellRun(dir, marked[uid], now)
 		a.noteTruth(t, mark)
 		a.followLog(dir, t)
-		a.snapshotOnce(dir, t)
+		a.snapshotOnce(ctx, dir, t)
 		if t.DetailError != "" {
-			problems = append(problems, fmt.Sprintf("run %s: %s", uid, t.DetailError))
+			problems = append(problems, fmt.Sprintf("run %s: %.300s", uid, t.DetailError))
 		}
 		told[uid] = toldRun{t.Truth, asked}
 		q.Runs = append(q.Runs, t)
 	}
-	for uid := range marked { // the folder was wiped, the process lives
-		if !there[uid] && isUID(uid) {
+	for uid, pids := range marked { // the folder was wiped, the process lives
+		if !there[uid] && a.startedHere(uid, pids) {
 			q.Runs = append(q.Runs, runTell{UID: uid, Truth: tellAlive, DetailError: "its folder is missing"})
 		}
 	}
@@ -214,7 +228,7 @@ func (a *agent) compose(now time.Time) (helloRequest, map[string]toldRun) {
 	problems = append(problems, a.strangers()...)
 	q.Fingerprint, q.Name, q.BootID, q.Version, q.OS, q.User = a.print, a.o.name, a.boot, buildVersion(), a.host.os, a.host.user
 	q.CPUs, q.MemoryBytes, q.CPULane = runtime.NumCPU(), a.host.memory, a.o.cpuLane
-	q.Devices, q.Sources, q.NowMS, q.Unsent, q.Problems = a.devices, a.up.sources(), now.UnixMilli(), a.up.unsent(), problems
+	q.Devices, q.Sources, q.NowMS, q.Unsent, q.Problems = a.devices, a.up.sources(), now.UnixMilli(), a.up.unsent(), problems[:min(len(problems), problemsMost)]
 	if q.Runs == nil {
 		q.Runs = []runTell{}
 	}
@@ -234,7 +248,7 @@ func (a *agent) compose(now time.Time) (helloRequest, map[string]toldRun) {
 func (a *agent) noteTruth(t runTell, mark runMark) {
 	a.mu.Lock()
 	r := a.record(t.UID)
-	before := r.told
+	before, started := r.told, r.used
 	r.told = t.Truth
 	orphan := r.mark.orphan
 	r.mark = mark
@@ -247,7 +261,7 @@ func (a *agent) noteTruth(t runTell, mark runMark) {
 		a.watchBell.ring()
 	}
 	args := []any{keyRun, t.UID, keyState, t.Truth, keyJob, t.JobID}
-	if before == "" && t.Truth != tellPending {
+	if before == "" && !started {
 		args = append(args, "found", true) // adopted, or an old folder
 	}
 	if t.Exit != nil {

@@ -39,7 +39,7 @@ func (a *agent) pollStep(ctx context.Context, now time.Time) (time.Duration, err
 		}
 		a.complain("poll", err)
 		a.pollMissed = true
-		wait := max(a.pollRetry.next(), retryAfter(err))
+		wait := max(a.pollRetry.next(), wantedPause(err))
 		if p, ok := asProblem(err); ok && (p.Status == 401 || p.Status == 403) {
 			wait = max(wait, slowRetry)
 		}
@@ -105,6 +105,9 @@ func (a *agent) handle(ctx, era context.Context, inc string, c wireCommand) erro
 	switch c.Kind {
 	case cmdStart:
 		p, err := decodePayload[startPayload](c)
+		if err == nil && p.RunUID != c.RunUID {
+			err = fmt.Errorf("its payload is of run %.80q", p.RunUID)
+		}
 		if err != nil {
 			return err
 		}

@@ -56,26 +56,30 @@ const snapshotLimit = 5 * time.Second
 // snapshotFile marks that the snapshot of a run is durable in the spool.
 const snapshotFile = "snapshot.json"
 
-// snapshotOnce looks at the environment of a run when it is first seen alive, once over all agents that come by.
-func (a *agent) snapshotOnce(dir runDir, t runTell) {
-	if t.Truth != tellAlive {
-		return
-	}
+// snapshotDelay keeps git and python off the cores while the run itself loads; what they look at does not change that fast.
+const snapshotDelay = 500 * time.Millisecond
+
+// snapshotOnce looks at the environment of a run when it is first seen alive, or over and started by this instance (it may have been that
+// short). Once over all agents that come by.
+func (a *agent) snapshotOnce(ctx context.Context, dir runDir, t runTell) {
 	a.mu.Lock()
 	r := a.record(t.UID)
-	era, done := a.era, r.snapped
-	r.snapped = true
+	look := !r.snapped && (t.Truth == tellAlive || t.Truth == tellExiting || t.Truth == tellEnded && r.used)
+	r.snapped = r.snapped || look
 	a.mu.Unlock()
-	if done {
+	if !look {
 		return
 	}
 	if _, err := os.Stat(dir.file(snapshotFile)); err == nil {
 		return
 	}
 	a.work.Go(func() {
+		if !sleep(ctx, snapshotDelay) {
+			return
+		}
 		a.looking.Lock()
 		defer a.looking.Unlock()
-		if err := a.takeSnapshot(era, dir); err != nil && era.Err() == nil {
+		if err := a.takeSnapshot(ctx, dir); err != nil && ctx.Err() == nil {
 			a.complain("environment of "+t.UID, err)
 		}
 	})
@@ -117,7 +121,7 @@ func lookAtEnv(ctx context.Context, spec runSpec, host agentHost) envSnapshot {
 	if env["VIRTUAL_ENV"] != "" || env["CONDA_PREFIX"] != "" {
 		s.Packages = &packageFacts{VirtualEnv: env["VIRTUAL_ENV"], Conda: env["CONDA_PREFIX"]}
 	}
-	q := snapshotAsk{env: env, dir: spec.WorkingDir}
+	q := snapshotAsk{env: env, dir: spec.WorkingDir, limit: snapshotLimit}
 	s.Git = q.git(ctx)
 	s.Python = q.python(ctx, spec)
 	return s
@@ -125,13 +129,14 @@ func lookAtEnv(ctx context.Context, spec runSpec, host agentHost) envSnapshot {
 
 // snapshotAsk runs small programs as the job would.
 type snapshotAsk struct {
-	env map[string]string
-	dir string
+	env   map[string]string
+	dir   string
+	limit time.Duration // of one program
 }
 
 // run gives the trimmed output (stdout, else stderr) of a program.
 func (q snapshotAsk) run(ctx context.Context, path string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, snapshotLimit)
+	ctx, cancel := context.WithTimeout(ctx, q.limit)
 	defer cancel()
 	c := exec.CommandContext(ctx, path, args...)
 	c.Dir, c.Env, c.WaitDelay = q.dir, append(envList(q.env), "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0"), time.Second
@@ -220,7 +225,7 @@ func firstLine(text string, err error) string {
 }
 
 var (
-	secretName  = regexp.MustCompile(`(?i)(token|secret|passw|api[-_]?key|credential|access[-_]?key|auth)`)
+	secretName  = regexp.MustCompile(`(?i)(token|secret|passw(or)?d|passphrase|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|authorization)$`)
 	secretValue = regexp.MustCompile(`\b(hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|gpc_[a-z]+_\d+_[\w-]{20,})`)
 )
 

@@ -59,7 +59,8 @@ func (a *agent) startClaimed(era context.Context, inc string, dir runDir, p star
 		a.refuse(era, inc, uid, refuse)
 		return false, nil
 	}
-	// The supervisor starts while the claim travels: the fate allows it, and it halves the way to the first instruction.
+	// The supervisor starts and the folder becomes durable while the claim travels: the fate allows it, and it halves the way to the first
+	// instruction. A power cut on the way ends the run by the new boot, with or without a folder.
 	asking, stopAsking := context.WithCancel(era)
 	defer stopAsking()
 	type started struct {
@@ -74,15 +75,17 @@ func (a *agent) startClaimed(era context.Context, inc string, dir runDir, p star
 		}
 		ready <- started{w, err}
 	})
+	durable := make(chan error, 1)
+	a.work.Go(func() { durable <- syncRunFolder(dir) })
 	ans, ok := a.askClaim(asking, inc, uid, nil)
-	s := <-ready
+	s, serr := <-ready, <-durable
 	if s.err != nil {
 		err := fmt.Errorf("start the supervisor: %w", s.err)
 		a.refuse(era, inc, uid, &claimRefuse{Why: refuseNoExec, Detail: err.Error()})
 		return false, err
 	}
-	if !ok {
-		return false, closeGrant(s.grant) // end of file without a grant: the supervisor goes away
+	if !ok || serr != nil { // end of file without a grant: the supervisor goes away
+		return false, errors.Join(serr, closeGrant(s.grant))
 	}
 	err = giveGrant(s.grant, runGrantInfo{Run: ans.Run, JobID: ans.JobID, Attempt: ans.Attempt, Grant: ans.Grant, Incarnation: inc, Env: ans.Env})
 	if err != nil {
@@ -115,7 +118,7 @@ func (a *agent) planRun(dir runDir, p startPayload) (runSpec, *claimRefuse) {
 		return runSpec{}, r
 	}
 	env, r := buildJobEnv(jobEnvInput{
-		agent: os.Environ(), host: a.host, defaults: a.o.defaultEnv, payload: p, devices: a.devices, byUUID: a.o.visibleByUUID, sdkFile: dir.file("sdk.jsonl"),
+		agent: os.Environ(), host: a.host, defaults: a.o.defaultEnv, payload: p, devices: a.devices, byUUID: a.o.visibleByUUID, sdkFile: dir.file(sdkFile),
 	})
 	if r != nil {
 		return runSpec{}, r
@@ -143,7 +146,8 @@ func checkDisk(home string) *claimRefuse {
 	return &claimRefuse{Why: refuseLowDisk, Detail: fmt.Sprintf("%d MiB are free on the disk of %s, a start needs %d", free>>20, home, lowDiskBytes>>20)}
 }
 
-// writeRunFolder makes the folder with its spec.json, durable. The folder may be there, from a start that was not answered.
+// writeRunFolder makes the folder with its spec.json, whole for whoever survives this process; syncRunFolder makes it survive a power cut.
+// The folder may be there, from a start that was not answered.
 func writeRunFolder(dir runDir, spec runSpec) error {
 	if err := os.MkdirAll(string(dir), 0o700); err != nil {
 		return err
@@ -152,8 +156,17 @@ func writeRunFolder(dir runDir, spec runSpec) error {
 	if err != nil {
 		return err
 	}
-	if err := writeAtomic(dir.file("spec.json"), append(b, '\n')); err != nil {
+	tmp := dir.file(".spec.json.tmp")
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o600); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(string(dir)))
+	return os.Rename(tmp, dir.file("spec.json"))
+}
+
+func syncRunFolder(dir runDir) error {
+	f, err := os.Open(dir.file("spec.json"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close(), syncDir(string(dir)), syncDir(filepath.Dir(string(dir))))
 }

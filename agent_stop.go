@@ -24,15 +24,28 @@ func (a *agent) asked(uid string) {
 func (a *agent) stop(uid string, p stopPayload) error {
 	a.asked(uid)
 	defer a.helloBell.ring()
-	fresh, err := makeRunFolder(a.runFolder(uid))
+	dir := a.runFolder(uid)
+	fresh, err := makeRunFolder(dir)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	dir := a.runFolder(uid)
-	fate, err := dir.decide(runFate{Fate: fateBurn, Why: "stopped before the start: " + p.Reason, AtMS: now.UnixMilli()})
+	want := runFate{Fate: fateBurn, Why: "stopped before the start: " + p.Reason, AtMS: now.UnixMilli()}
+	if fresh { // its folder may have been wiped under it: then it did start, and needs a folder to end in
+		marked, err := markedRuns()
+		if err != nil {
+			return err
+		}
+		if a.startedHere(uid, marked[uid]) {
+			want = runFate{Fate: fateStart, AtMS: now.UnixMilli()}
+		}
+	}
+	fate, err := dir.decide(want)
 	if err != nil {
-		return fmt.Errorf("burn: %w", err)
+		if _, serr := os.Lstat(dir.file("fate")); serr != nil {
+			return fmt.Errorf("burn: %w", err)
+		}
+		fate.Fate = fateStart // it cannot be read: whoever wrote it may have started
 	}
 	a.mu.Lock()
 	r := a.record(uid)
@@ -41,15 +54,7 @@ func (a *agent) stop(uid string, p stopPayload) error {
 	}
 	stopping := r.stopping
 	a.mu.Unlock()
-	live := fate.Fate == fateStart
-	if fresh && !live { // its folder may have been wiped under it
-		marked, err := markedRuns()
-		if err != nil {
-			return err
-		}
-		live = len(marked[uid]) > 0
-	}
-	if !live {
+	if fate.Fate != fateStart {
 		a.log.Info("run", keyRun, uid, keyState, "burned", "why", fate.Why)
 		return nil
 	}
@@ -84,7 +89,7 @@ func (a *agent) verify(uid string) error {
 		return err
 	}
 	marked, err := markedRuns()
-	if err != nil || len(marked[uid]) > 0 {
+	if err != nil || a.startedHere(uid, marked[uid]) {
 		return err // the hello tells it by its marker
 	}
 	if _, err := makeRunFolder(dir); err != nil {

@@ -4,8 +4,12 @@ package main
 // what nobody can start any more (burn), and conclude what ended without anybody watching; it starts and kills nothing.
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -25,7 +29,7 @@ func (a *agent) tellRun(dir runDir, marked []int, now time.Time) runTell {
 	if err != nil {
 		t.DetailError = err.Error()
 	} else {
-		t.JobUID, t.JobID, t.Name, t.Argv, t.WorkingDir, t.Slots = spec.JobUID, spec.JobID, spec.Name, spec.Argv, spec.WorkingDir, spec.Slots
+		t.JobUID, t.JobID, t.Name, t.Argv, t.WorkingDir, t.Slots = spec.JobUID, spec.JobID, spec.Name, shortArgv(spec.Argv), spec.WorkingDir, spec.Slots
 	}
 	fate, decided, err := dir.fate()
 	if err != nil { // it is there and cannot be read: whoever wrote it may have started
@@ -92,12 +96,29 @@ func (a *agent) tellStarted(dir runDir, t *runTell, marked []int) {
 	if !ended { // the supervisor died with or before its tree: conclude what can be known
 		if exit, err = concludeRun(dir, a.boot); err != nil {
 			t.DetailError = fmt.Sprintf("conclude: %v", err)
-			if exit.Reason == "" {
-				exit.exitInfo = exitInfo{Code: -1, Reason: reasonSupervisorLost, StartedMS: t.StartedMS, LogSize: t.LogSize}
+			if exit, ended = a.unconcluded(dir, err, *t); !ended {
+				t.Truth = tellAlive
+				return
 			}
 		}
 	}
 	t.Truth, t.Exit, t.LeftAlone, t.Unkillable = tellEnded, &exit.exitInfo, exit.LeftAlone, exit.Unkillable
+}
+
+// unconcluded says what holds when concludeRun failed. What cannot be stored now (a full disk) is not over: the true code may still be found.
+// A file of the folder that holds garbage stays garbage, so the run ended with a code that nobody knows.
+func (a *agent) unconcluded(dir runDir, cause error, t runTell) (exit runExit, ended bool) {
+	if exit, ok, err := dir.exit(); ok && err == nil {
+		return exit, true
+	}
+	if _, isFile := errors.AsType[*fs.PathError](cause); isFile {
+		return exit, false
+	}
+	if alive, _, err := treeAlive(dir); alive || err != nil {
+		return exit, false
+	}
+	exit.exitInfo = exitInfo{Code: -1, Reason: reasonSupervisorLost, Detail: "the files of its end cannot be read", StartedMS: t.StartedMS, LogSize: t.LogSize}
+	return exit, true
 }
 
 // stillAlive asks treeAlive, but for a run that ended properly and left no trace: that is what most folders are, and each look at all
@@ -113,9 +134,22 @@ func (a *agent) stillAlive(dir runDir, ended bool, exit runExit, marked []int) (
 	return alive, err
 }
 
+// tellArgvBytes is how much of a command a hello repeats: hello is complete, so one run with a megabyte of arguments must not fill it.
+const tellArgvBytes = 2 << 10
+
+func shortArgv(argv []string) []string {
+	left := tellArgvBytes
+	for i, arg := range argv {
+		if left -= len(arg) + 1; left < 0 {
+			return append(slices.Clone(argv[:i]), "...")
+		}
+	}
+	return argv
+}
+
 // followLog hands the log of a started run to the uploader, and its final size once that is known. Doing it again changes nothing.
 func (a *agent) followLog(dir runDir, t runTell) {
-	if t.Grant == 0 && t.StartedMS == 0 && t.Exit == nil || t.Truth == tellGone || t.Truth == tellPending {
+	if t.Truth != tellAlive && t.Truth != tellExiting && t.Truth != tellEnded {
 		return
 	}
 	a.mu.Lock()
@@ -130,6 +164,19 @@ func (a *agent) followLog(dir runDir, t runTell) {
 	if end {
 		a.up.finishLog(t.UID, max(t.Exit.LogSize, 0))
 	}
+}
+
+// startedHere reports whether one of the marked processes was started from this home: on one machine there may be several (a demo beside the
+// real one, another user's), and a run without a folder here may be well kept elsewhere. What jobs write for us names the folder.
+func (a *agent) startedHere(uid string, pids []int) bool {
+	want := []byte("\x00GPUCTL_SDK_FILE=" + a.runFolder(uid).file(sdkFile) + "\x00")
+	for _, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && bytes.Contains(slices.Concat([]byte{0}, b, []byte{0}), want) {
+			return true
+		}
+	}
+	return false
 }
 
 // burnAll burns every folder without a fate: what was offered under another incarnation never starts.
