@@ -255,15 +255,25 @@ func (s *server) freeNodes(c *conn, now time.Time) ([]*schedNode, error) {
 	return out, err
 }
 
-// queueKinds gives the distinct requirements of the queue, one seek each.
+// nextKind is the kind after one in the index: four seeks at most. (One row-value comparison reads every job of the kind: 26 ms for
+// 100,000 jobs of 30 kinds where this takes 0.5 ms.)
+const nextKind = `SELECT * FROM (SELECT gpus, node, gpu_model, gpu_memory_bytes FROM jobs INDEXED BY jobs_shape WHERE state = 'QUEUED'
+		AND gpus = ?1 AND node = ?2 AND gpu_model = ?3 AND gpu_memory_bytes > ?4 ORDER BY gpu_memory_bytes LIMIT 1)
+	UNION ALL SELECT * FROM (SELECT gpus, node, gpu_model, gpu_memory_bytes FROM jobs INDEXED BY jobs_shape WHERE state = 'QUEUED'
+		AND gpus = ?1 AND node = ?2 AND gpu_model > ?3 ORDER BY gpu_model, gpu_memory_bytes LIMIT 1)
+	UNION ALL SELECT * FROM (SELECT gpus, node, gpu_model, gpu_memory_bytes FROM jobs INDEXED BY jobs_shape WHERE state = 'QUEUED'
+		AND gpus = ?1 AND node > ?2 ORDER BY node, gpu_model, gpu_memory_bytes LIMIT 1)
+	UNION ALL SELECT * FROM (SELECT gpus, node, gpu_model, gpu_memory_bytes FROM jobs INDEXED BY jobs_shape WHERE state = 'QUEUED'
+		AND gpus > ?1 ORDER BY gpus, node, gpu_model, gpu_memory_bytes LIMIT 1)
+	LIMIT 1`
+
+// queueKinds gives the distinct requirements of the queue.
 func queueKinds(c *conn) ([]*kind, error) {
 	var out []*kind
 	last := shape{gpus: -1}
 	for {
 		var k kind
-		found, err := c.one(`SELECT gpus, node, gpu_model, gpu_memory_bytes FROM jobs INDEXED BY jobs_shape WHERE state = 'QUEUED'
-			AND (gpus, node, gpu_model, gpu_memory_bytes) > (?, ?, ?, ?) ORDER BY gpus, node, gpu_model, gpu_memory_bytes LIMIT 1`,
-			[]any{last.gpus, last.node, last.model, last.memory}, &k.gpus, &k.node, &k.model, &k.memory)
+		found, err := c.one(nextKind, []any{last.gpus, last.node, last.model, last.memory}, &k.gpus, &k.node, &k.model, &k.memory)
 		if err != nil || !found {
 			return out, err
 		}
@@ -275,7 +285,7 @@ func queueKinds(c *conn) ([]*kind, error) {
 // exclusions are the nodes that refused queued jobs.
 func exclusions(c *conn) (map[int64]map[int64]bool, error) {
 	out := map[int64]map[int64]bool{}
-	err := c.each("SELECT x.job_id, x.node_id FROM job_exclusions x JOIN jobs j ON j.id = x.job_id WHERE j.state = 'QUEUED'", nil,
+	err := c.each("SELECT x.job_id, x.node_id FROM job_exclusions x CROSS JOIN jobs j ON j.id = x.job_id WHERE j.state = 'QUEUED'", nil,
 		func(get func(...any) error) error {
 			var job, node int64
 			if err := get(&job, &node); err != nil {

@@ -241,7 +241,7 @@ func (j jobNow) shape() shape {
 // failRefusedTx ends queued jobs whose last fitting node has refused (the others left since).
 func (s *server) failRefusedTx(t *tx) error {
 	var ids []int64
-	if err := t.each("SELECT DISTINCT x.job_id FROM job_exclusions x JOIN jobs j ON j.id = x.job_id WHERE j.state = 'QUEUED'", nil,
+	if err := t.each("SELECT DISTINCT x.job_id FROM job_exclusions x CROSS JOIN jobs j ON j.id = x.job_id WHERE j.state = 'QUEUED'", nil,
 		func(get func(...any) error) error {
 			var id int64
 			err := get(&id)

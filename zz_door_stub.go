@@ -15,10 +15,6 @@ func callerOf(r *http.Request) caller {
 	return c
 }
 
-func withCaller(r *http.Request, c caller) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-}
-
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -38,7 +34,18 @@ func newHandler(s *server) http.Handler {
 	mux := http.NewServeMux()
 	for _, rt := range agentRoutes {
 		mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := rt.handle(s, w, r); err != nil {
+			var c caller
+			err := s.store.read(r.Context(), func(db *conn) error {
+				_, err := db.one("SELECT id, name, scope, node_id FROM tokens WHERE hash = ?", []any{tokenHash(r.Header.Get(headerToken))}, &c.tokenID, &c.name, &c.scope, &c.nodeID)
+				return err
+			})
+			if err == nil && !scopeAllows(c.scope, rt.scope) {
+				err = newProblem(codeForbidden, "", "scope %q", c.scope)
+			}
+			if err == nil {
+				err = rt.handle(s, w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
+			}
+			if err != nil {
 				p, ok := asProblem(err)
 				if !ok {
 					p = newProblem(codeInternal, "", "%v", err)
