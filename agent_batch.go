@@ -220,7 +220,7 @@ func (u *uploader) failed(err error, now time.Time) time.Duration {
 	default:
 		wait = u.back.next()
 	}
-	if after := retryAfter(err); after > 0 {
+	if after := min(wantedPause(err), retryAfterMost); after > 0 {
 		wait = max(wait, after)
 		wait += rand.N(wait/10 + 1) // a hundred agents were told the same
 	}

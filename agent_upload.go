@@ -24,13 +24,23 @@ const (
 	batchFloor     = 16 << 10         // smallest target after 413s
 	batchGrowAfter = 100              // batches taken in a row after which the target doubles again
 	denied         = 30 * time.Second // first wait after 401 or 403: jobs run on, somebody must act
-	missFirst      = time.Second      // wait of one source after its second unexpected answer in a row, doubling
+	retryAfterMost = 60 * time.Second
+	missFirst      = time.Second // wait of one source after its second unexpected answer in a row, doubling
 	missMost       = time.Minute
 )
 
 // batchSender posts one batch. An answer without gpuctl: 1 is no answer, with or without an error. The error may wrap a *problem, whose
-// Status decides how long to wait, and carry Retry-After (see retryAfter).
+// Status decides how long to wait, and it may wrap a *retryAfter.
 type batchSender func(ctx context.Context, body []byte) (batchAnswer, error)
+
+// retryAfter is an error with the server's wish when to come again.
+type retryAfter struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfter) Error() string { return e.err.Error() }
+func (e *retryAfter) Unwrap() error { return e.err }
 
 // uploader is safe for use by several goroutines. run is called once.
 type uploader struct {

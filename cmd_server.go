@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 )
@@ -14,6 +17,7 @@ type serverFlags struct {
 	port         *int   // nil = not given; 0 = any free one
 	dataDir      string // "" = not given
 	insecureHTTP bool
+	forceFS      bool // data_dir may be on a network file system
 	verbose      bool
 }
 
@@ -23,6 +27,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) (taken func() error) {
 	fs.IntVar(&port, "port", defaultPort, "port to listen on; 0 = any free one")
 	fs.StringVar(&f.dataDir, "data-dir", "", "folder of the database (default $GPUCTL_HOME/server)")
 	fs.BoolVar(&f.insecureHTTP, "insecure-http", false, "plain HTTP also on a public address")
+	fs.BoolVar(&f.forceFS, "force-network-fs", false, "keep the database on a network file system; it can be lost there")
 	return func() error {
 		if fs.Changed("port") {
 			if port < 0 || port > 65535 {
@@ -60,4 +65,41 @@ func untilStopped(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+// runServer runs the server until ctx ends.
+func runServer(ctx context.Context, f serverFlags) error {
+	s, err := startServer(ctx, f, newLogger(os.Stderr, "server", f.verbose))
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx)
+}
+
+// startServer lays the flags over server.yaml and opens the server; it listens and does not serve yet.
+func startServer(ctx context.Context, f serverFlags, log *slog.Logger) (*server, error) {
+	home, err := homeDir()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := loadServerConfig(home)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.AdminToken != "" {
+		if err := private(filepath.Join(home, serverYAML)); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Host = firstOf(f.host, cfg.Host)
+	if f.port != nil {
+		cfg.Port = *f.port
+	}
+	if f.dataDir != "" {
+		if cfg.DataDir, err = filepath.Abs(f.dataDir); err != nil {
+			return nil, newProblem(codeUsage, "give an absolute path", "--data-dir: %v", err)
+		}
+	}
+	cfg.InsecureHTTP = cfg.InsecureHTTP || f.insecureHTTP
+	return newServer(ctx, serverOptions{home: home, cfg: cfg, log: log, forceFS: f.forceFS})
 }

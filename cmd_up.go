@@ -4,8 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 )
 
 // upFlags are those of both.
@@ -38,4 +42,32 @@ func upCommand() command {
 			}
 		},
 	}
+}
+
+// runUp runs both until ctx ends or one of them fails. They talk HTTP, as on two machines. The agent stops first.
+func runUp(ctx context.Context, f upFlags) error {
+	home, err := homeDir()
+	if err != nil {
+		return err
+	}
+	o, err := agentOptionsOf(home, f.agent)
+	if err != nil {
+		return err
+	}
+	s, err := startServer(ctx, f.server, newLogger(os.Stderr, "server", f.server.verbose))
+	if err != nil {
+		return err
+	}
+	o.serverURL = s.baseURL
+	if o.token, err = readTokenFile(filepath.Join(s.cfg.DataDir, agentTokenFile)); err != nil {
+		return errors.Join(err, s.release())
+	}
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	group, both := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.serve(serving) })
+	group.Go(func() error {
+		defer stopServing()
+		return runAgentCore(both, o)
+	})
+	return group.Wait()
 }
