@@ -22,15 +22,15 @@ import (
 )
 
 // uploadWorld is a world with a calm network whose next answers can be set.
-func uploadWorld(t testing.TB) (w *world, answer func(func([]byte) (batchAnswer, error))) {
-	w = newWorld(t, 1)
+func uploadWorld(t testing.TB) (w *scheduleWorld, answer func(func([]byte) (batchAnswer, error))) {
+	w = newScheduleWorld(t, 1)
 	w.calm = true
 	next := func(b []byte) (batchAnswer, error) { return w.srv.apply(b), nil }
 	w.u.send = func(_ context.Context, b []byte) (batchAnswer, error) { return next(b) }
 	return w, func(f func([]byte) (batchAnswer, error)) { next = f }
 }
 
-func (w *world) round() (time.Duration, error) { return w.u.step(context.Background(), w.now) }
+func (w *scheduleWorld) round() (time.Duration, error) { return w.u.step(context.Background(), w.now) }
 
 func TestUploadErrors(t *testing.T) {
 	fail := func(err error) func([]byte) (batchAnswer, error) {
@@ -287,7 +287,7 @@ func TestUploadLoopOverHTTP(t *testing.T) {
 		}
 	}))
 	defer hs.Close()
-	w := newWorld(t, 3)
+	w := newScheduleWorld(t, 3)
 	w.srv, w.calm = srv, true
 	w.u.send = func(ctx context.Context, body []byte) (ans batchAnswer, err error) {
 		req, err := http.NewRequestWithContext(ctx, "POST", hs.URL, bytes.NewReader(body))

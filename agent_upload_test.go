@@ -159,7 +159,7 @@ func (s *casServer) apply(body []byte) batchAnswer {
 }
 
 // world is one machine, one server, and what lies between.
-type world struct {
+type scheduleWorld struct {
 	t    testing.TB
 	r    *rand.Rand
 	home string
@@ -182,13 +182,13 @@ type worldRun struct {
 	ended bool
 }
 
-func newWorld(t testing.TB, seed uint64) *world {
-	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 11)), home: t.TempDir(), srv: newCasServer(), now: time.Now()}
+func newScheduleWorld(t testing.TB, seed uint64) *scheduleWorld {
+	w := &scheduleWorld{t: t, r: rand.New(rand.NewPCG(seed, 11)), home: t.TempDir(), srv: newCasServer(), now: time.Now()}
 	w.start()
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *scheduleWorld) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -196,7 +196,7 @@ func (w *world) must(err error) {
 }
 
 // start is a new life of the agent on the same folder. What the old one had under way may still arrive.
-func (w *world) start() {
+func (w *scheduleWorld) start() {
 	if w.u != nil {
 		w.must(w.u.close()) // what the kernel does
 	}
@@ -217,7 +217,7 @@ func (w *world) start() {
 	w.hello()
 }
 
-func (w *world) hello() {
+func (w *scheduleWorld) hello() {
 	if w.r.IntN(3) == 0 && !w.calm { // a late request gets in between the two
 		c := w.srv.cursors(w.u.sources())
 		w.deliverLate()
@@ -230,7 +230,7 @@ func (w *world) hello() {
 	}
 }
 
-func (w *world) deliverLate() {
+func (w *scheduleWorld) deliverLate() {
 	if len(w.late) > 0 {
 		i := w.r.IntN(len(w.late))
 		w.srv.apply(w.late[i])
@@ -238,7 +238,7 @@ func (w *world) deliverLate() {
 	}
 }
 
-func (w *world) post(body []byte) (batchAnswer, error) {
+func (w *scheduleWorld) post(body []byte) (batchAnswer, error) {
 	k := 99
 	if !w.calm {
 		k = w.r.IntN(14)
@@ -267,12 +267,12 @@ func (w *world) post(body []byte) (batchAnswer, error) {
 }
 
 // step is one round of the uploader; time passes as it wishes.
-func (w *world) step() {
+func (w *scheduleWorld) step() {
 	wait, _ := w.u.step(context.Background(), w.now)
 	w.now = w.now.Add(wait + time.Millisecond)
 }
 
-func (w *world) addRun() *worldRun {
+func (w *scheduleWorld) addRun() *worldRun {
 	uid := fmt.Sprintf("%016x%016x", w.r.Uint64(), w.r.Uint64())
 	dir := runDir(filepath.Join(w.home, "runs", uid))
 	w.must(os.MkdirAll(string(dir), 0o700))
@@ -289,13 +289,13 @@ func (w *world) addRun() *worldRun {
 	return r
 }
 
-func (r *worldRun) write(w *world, b []byte) {
+func (r *worldRun) write(w *scheduleWorld, b []byte) {
 	_, err := r.w.Write(b)
 	w.must(err)
 	r.gens[len(r.gens)-1] = append(r.gens[len(r.gens)-1], b...)
 }
 
-func (r *worldRun) truncate(w *world) {
+func (r *worldRun) truncate(w *scheduleWorld) {
 	w.must(r.w.Truncate(0))
 	r.gens = append(r.gens, nil)
 	r.write(w, fmt.Appendf(nil, "GEN %d\n", len(r.gens)-1))
@@ -304,7 +304,7 @@ func (r *worldRun) truncate(w *world) {
 func (r *worldRun) src() string { return sourceName(kindLog, r.dir.uid()) }
 
 // scribble writes something awkward.
-func (r *worldRun) scribble(w *world) {
+func (r *worldRun) scribble(w *scheduleWorld) {
 	var b []byte
 	switch w.r.IntN(9) {
 	case 0, 1, 2:
@@ -343,7 +343,7 @@ func (r *worldRun) scribble(w *world) {
 }
 
 // settle brings everything to the server over a calm network.
-func (w *world) settle() {
+func (w *scheduleWorld) settle() {
 	w.t.Helper()
 	w.calm = true
 	for range 3 {
@@ -372,7 +372,7 @@ func (w *world) settle() {
 
 // checkLog compares what the server has with the reference folding: every generation of it a true one, in order, a true prefix; the last
 // one whole; numbers without a gap, skips counted.
-func (w *world) checkLog(r *worldRun) {
+func (w *scheduleWorld) checkLog(r *worldRun) {
 	w.t.Helper()
 	rows := w.srv.lines[r.src()]
 	cur := w.srv.cur[r.src()]
@@ -422,7 +422,7 @@ func (w *world) checkLog(r *worldRun) {
 	}
 }
 
-func (w *world) checkOwn() {
+func (w *scheduleWorld) checkOwn() {
 	w.t.Helper()
 	told := map[string]int{}
 	for _, p := range w.srv.records[w.u.own[0].src] {
@@ -449,7 +449,7 @@ func TestUploadSchedules(t *testing.T) {
 	}
 	var faults, lives, restores, truncations, refusals int
 	for seed := range n {
-		w := newWorld(t, uint64(seed))
+		w := newScheduleWorld(t, uint64(seed))
 		for range 1 + w.r.IntN(3) {
 			w.addRun()
 		}
