@@ -207,7 +207,11 @@ func (w *jobWatch) lastEnd(ctx context.Context, job jobView) string {
 	if err != nil {
 		return "" // the next request says what is wrong with the server
 	}
-	return ": " + run.ID + " ended, " + endText(run.ExitCode, run.Signal) + reasonText(run.Reason, run.Detail)
+	text := ": " + run.ID + " ended"
+	if end := endText(run.ExitCode, run.Signal); end != "" {
+		text += ", " + end
+	}
+	return text + reasonText(run.Reason, run.Detail)
 }
 
 // jobSettled reports whether nothing more comes of a job: it is over, and the log of its newest run, if it has one, is taken to its end.
