@@ -233,6 +233,9 @@ func argCount(args []string, least, most int, what string) error {
 	if most >= 0 && len(args) > most {
 		return newProblem(codeUsage, "quote it when it has blanks", "unexpected %q", args[most])
 	}
+	if i := slices.Index(args, ""); i >= 0 {
+		return newProblem(codeUsage, "a variable in the script that is not set?", "word %d is empty", i+1)
+	}
 	return nil
 }
 

@@ -181,7 +181,13 @@ func TestSinkOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.showLive(nil)
-	if want := "\r\x1b[K10%\r\x1b[K10% of a…\r\x1b[Kdone" + `\x1b[2J` + "\n"; out.String() != want {
+	if err := s.line(logLine{Text: "\x1b[31mred", Continued: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.line(logLine{Text: " on"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\r\x1b[K10%\r\x1b[K10% of a…\r\x1b[Kdone" + `\x1b[2J` + "\n\x1b[31mred on\x1b[0m\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
