@@ -353,12 +353,14 @@ func TestSupervisorKilledAnywhere(t *testing.T) {
 			}
 		})
 		waitFor(t, "the supervisor to die", func() bool { return !hasProc(id) })
-		if err := requestStop(dir, runStop{Reason: reasonCancelled}); err != nil {
-			t.Fatal(err)
-		}
-		if alive, why, err := treeAlive(dir); alive || err != nil || len(withWord(t, word)) != 0 {
-			t.Errorf("alive: %s %v", why, err)
-		}
+		// Once is not always enough: a child in the middle of its fork holds the lock of the dead supervisor until its exec.
+		waitFor(t, "the run to be ended", func() bool {
+			if err := requestStop(dir, runStop{Reason: reasonCancelled}); err != nil {
+				t.Fatal(err)
+			}
+			alive, _, err := treeAlive(dir)
+			return !alive && err == nil && len(withWord(t, word)) == 0
+		})
 		_, started, err := dir.fate()
 		e, ended, eerr := dir.exit()
 		if err != nil || eerr != nil || started != ended || ended && (e.Code != -1 || e.Reason != reasonCancelled) {
@@ -383,7 +385,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	})
 	word := testWord()
-	from := testFolder(t, nil, "bash", "-c", "while [ ! -e pid.json ]; do :; done; cat /dev/zero > fill; sleep "+word)
+	from := testFolder(t, nil, "sleep", word)
 	dir := runDir(filepath.Join(disk, from.uid()))
 	if err := os.Mkdir(string(dir), 0o700); err != nil {
 		t.Fatal(err)
@@ -397,17 +399,24 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	testLaunch(t, dir)
-	waitFor(t, "the disk to be full", func() bool {
-		return len(withWord(t, "sleep "+word)) > 1 || writeAtomic(dir.file("x"), make([]byte, 4096)) != nil
-	})
+	waitFor(t, "pid.json", func() bool { _, ok, err := dir.pid(); return ok && err == nil })
+	fill, err := os.Create(dir.file("fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = fill.Write(make([]byte, 4096))
+	}
+	if err := fill.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := requestStop(dir, runStop{Reason: reasonCancelled}); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "the processes to end", func() bool { return len(withWord(t, "sleep "+word)) == 0 })
-	waitFor(t, "the supervisor to say so", func() bool {
-		alive, _, err := treeAlive(dir)
-		return alive && err == nil
-	})
+	if alive, why, err := treeAlive(dir); !alive || err != nil {
+		t.Errorf("the run is over before its end can be told: %s %v", why, err)
+	}
 	if _, over, err := dir.exit(); over || err != nil {
 		t.Errorf("over %t %v", over, err)
 	}
