@@ -13,7 +13,6 @@ import (
 var testChildren = map[string]func(args []string) int{
 	"supervise": func(args []string) int { return superviseMain(args[0], os.Stdin) },
 	"show-args": childShowArgs,
-	"hostile":   childHostile,
 }
 
 func TestMain(m *testing.M) {

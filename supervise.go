@@ -54,7 +54,8 @@ type reaped struct {
 func superviseMain(path string, stdin io.Reader) int {
 	// Handlers, not SIG_IGN: what is ignored would be ignored by the training as well. All but stop and term are read by nobody.
 	unread, stop, term := make(chan os.Signal, 1), make(chan os.Signal, 2), make(chan os.Signal, 1)
-	signal.Notify(unread, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	signal.Notify(unread, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGCONT)
 	signal.Notify(stop, syscall.SIGUSR1, syscall.SIGUSR2)
 	signal.Notify(term, syscall.SIGTERM)
 	s := &supervision{dir: runDir(path)}
