@@ -40,6 +40,7 @@ type agentScene struct {
 	claim    func(q claimRequest) claimAnswer // default: grant
 	unsettle map[string]bool                  // not settled for these
 	polls    int
+	met      bool // a hello was accepted
 	grants   int64
 }
 
@@ -98,7 +99,7 @@ func (s *agentScene) serveHello(w http.ResponseWriter, r *http.Request) {
 		sceneWrite(s, w, ans)
 		return
 	}
-	ans.Accepted = true
+	ans.Accepted, s.met = true, true
 	s.hellos = append(s.hellos, q)
 	for _, t := range q.Runs {
 		if (t.Truth == tellEnded || t.Truth == tellGone) && !s.unsettle[t.UID] {
@@ -119,7 +120,9 @@ func (s *agentScene) servePoll(w http.ResponseWriter, r *http.Request) {
 	have := strings.Split(r.URL.Query().Get("have"), ",")
 	until := time.Now().Add(time.Duration(wait) * time.Second)
 	s.mu.Lock()
-	s.polls++
+	if s.polls++; !s.met {
+		s.t.Error("polled before a hello was accepted")
+	}
 	inc := s.inc
 	s.mu.Unlock()
 	for {
