@@ -387,3 +387,7 @@ func (w *world) copyFile(from, to string) {
 	w.must(err)
 	w.must(os.WriteFile(to, b, 0o600))
 }
+
+func testContext(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
