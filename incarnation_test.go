@@ -72,8 +72,10 @@ func TestRestore(t *testing.T) {
 	for _, c := range a.poll() {
 		p := payloadOf(t, c)
 		g := a.claim(p.RunUID)
-		tells = append(tells, runTell{UID: p.RunUID, JobUID: p.JobUID, JobID: p.JobID, Attempt: g.Attempt, Grant: g.Grant, Truth: tellAlive,
-			Slots: p.Slots, Name: p.Name, Argv: p.Argv})
+		tells = append(tells, runTell{
+			UID: p.RunUID, JobUID: p.JobUID, JobID: p.JobID, Attempt: g.Attempt, Grant: g.Grant, Truth: tellAlive,
+			Slots: p.Slots, Name: p.Name, Argv: p.Argv,
+		})
 	}
 	if len(tells) != 2 {
 		t.Fatalf("%d runs", len(tells))
@@ -132,8 +134,10 @@ func (a *testAgent) started3(others ...runTell) runTell {
 	a.w.pass()
 	p := a.offered()
 	g := a.claim(p.RunUID)
-	tell := runTell{UID: p.RunUID, JobUID: p.JobUID, JobID: p.JobID, Attempt: g.Attempt, Grant: g.Grant, Truth: tellAlive, Slots: p.Slots,
-		Name: p.Name, Argv: p.Argv, WorkingDir: p.WorkingDir}
+	tell := runTell{
+		UID: p.RunUID, JobUID: p.JobUID, JobID: p.JobID, Attempt: g.Attempt, Grant: g.Grant, Truth: tellAlive, Slots: p.Slots,
+		Name: p.Name, Argv: p.Argv, WorkingDir: p.WorkingDir,
+	}
 	a.hello(append(others, tell)...)
 	return tell
 }

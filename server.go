@@ -56,8 +56,10 @@ type serverOptions struct {
 // newServer takes the lock, opens the database, begins a new incarnation and listens. It starts nothing: serve does. After an error
 // nothing is left open.
 func newServer(ctx context.Context, o serverOptions) (s *server, err error) {
-	s = &server{cfg: o.cfg, log: o.log, hub: newHub(), contacts: newContacts(), relay: newLogRelay(), started: time.Now(),
-		stopping: make(chan struct{})}
+	s = &server{
+		cfg: o.cfg, log: o.log, hub: newHub(), contacts: newContacts(), relay: newLogRelay(), started: time.Now(),
+		stopping: make(chan struct{}),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())
@@ -128,9 +130,11 @@ func (s *server) begin(ctx context.Context) error {
 func (s *server) serve(ctx context.Context) error {
 	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
-	web := &http.Server{Handler: newHandler(s), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+	web := &http.Server{
+		Handler: newHandler(s), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		BaseContext: func(net.Listener) context.Context { return requests },
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(s.listener) }()
 
