@@ -42,8 +42,8 @@ func (s *server) agentHello(w http.ResponseWriter, r *http.Request) error {
 		v.answer.Incarnation = v.renamed
 		s.log.Warn("the database is older than what a node remembers: RECOVERY", keyNode, v.node.name)
 	}
-	if v.save || v.renamed != "" {
-		if err := s.store.read(r.Context(), s.inc.save); err != nil {
+	if v.save || v.renamed != "" || s.inc.behind(nil) {
+		if err := s.store.read(context.WithoutCancel(r.Context()), s.inc.save); err != nil {
 			return err
 		}
 	}
@@ -70,9 +70,11 @@ func (s *server) helloTx(t *tx, tokenID int64, h helloRequest) (v helloVerdict, 
 		v.save = false
 		v.refused = newProblem(codeClone, "if this machine was moved or its cards were changed, accept it: gpuctl node accept-move "+v.node.name,
 			"this machine differs from the one that node %s was", v.node.name)
-		return v, addEventTx(t, newEvent{typ: "CLONE_SUSPECTED", severity: sevWarning, nodeID: &v.node.id, actor: actorAgent,
+		return v, addEventTx(t, newEvent{
+			typ: "CLONE_SUSPECTED", severity: sevWarning, nodeID: &v.node.id, actor: actorAgent,
 			message: fmt.Sprintf("another machine says that it is node %s; it gets nothing", v.node.name),
-			data:    map[string]any{"fingerprint": h.Fingerprint}, dedup: "clone:" + h.UID + ":" + h.Fingerprint.MachineID})
+			data:    map[string]any{"fingerprint": h.Fingerprint}, dedup: "clone:" + h.UID + ":" + h.Fingerprint.MachineID,
+		})
 	}
 	v.answer.Node = v.node.name
 	s.contacts.touch(v.node.id, t.now)

@@ -43,9 +43,10 @@ var numberedTables = []string{"jobs", "runs", "events", "commands"}
 type incarnation struct {
 	path string
 
-	mu   sync.Mutex // held while the file is written: two writers must not cross
-	name string
-	file incarnationFile // what the file holds
+	mu    sync.Mutex // held while the file is written: two writers must not cross
+	name  string
+	file  incarnationFile // what the file holds
+	stale bool            // the last save failed: the file lacks something that was committed
 }
 
 // readIncarnation reads the file; a first start has none.
@@ -111,10 +112,12 @@ func (i *incarnation) set(name string) {
 	i.name = name
 }
 
-// save writes the file anew from the database.
+// save writes the file anew from the database. c must not have been read from before: what it sees is fixed by its first read, which
+// has to lie inside of the lock.
 func (i *incarnation) save(c *conn) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.stale = true
 	f := incarnationFile{Name: i.name}
 	if _, err := c.one("SELECT start_counter, grant_no FROM server_state WHERE id = 1", nil, &f.Counter, &f.Grant); err != nil {
 		return err
@@ -127,7 +130,11 @@ func (i *incarnation) save(c *conn) error {
 	if f.Nodes, err = incarnationNodes(c); err != nil {
 		return err
 	}
-	return i.writeLocked(f)
+	if err := i.writeLocked(f); err != nil {
+		return err
+	}
+	i.stale = false
+	return nil
 }
 
 // saveGrant makes sure that the file knows a grant number before the grant is answered.
@@ -160,10 +167,14 @@ func (i *incarnation) writeLocked(f incarnationFile) error {
 	return nil
 }
 
-// behind reports whether the file lags so far behind the numbers given that a restore could give one twice.
+// behind reports whether the file lacks something that was committed, or lags so far behind the numbers given that a restore could give
+// one twice.
 func (i *incarnation) behind(highest map[string]int64) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.stale {
+		return true
+	}
 	for k, v := range highest {
 		if v > i.file.Highest[k]+idsSpare/10 {
 			return true

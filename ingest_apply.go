@@ -175,11 +175,13 @@ func (b *batchApply) truncated(src *applySource, l *ingestLine) error {
 		return nil
 	}
 	r := src.run
-	return addEventTx(b.t, newEvent{typ: "LOG_TRUNCATED", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID, actor: actorAgent,
+	return addEventTx(b.t, newEvent{
+		typ: "LOG_TRUNCATED", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID, actor: actorAgent,
 		message: fmt.Sprintf("run %s: its log was cut or replaced after %d bytes; the lines before are kept. `> /dev/stderr` in a script does this: write `>&2`",
 			r.label(), src.Off),
 		data:  map[string]any{"generation": src.Gen, "taken_bytes": src.Off, "lines": src.N},
-		dedup: fmt.Sprintf("truncated:%s:%d", l.Src, src.Gen)})
+		dedup: fmt.Sprintf("truncated:%s:%d", l.Src, src.Gen),
+	})
 }
 
 // logLines numbers and stores lines: the ring, and the first of the run.
@@ -323,8 +325,10 @@ func (b *batchApply) factEvent(f factItem, r *runNow) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	e := newEvent{typ: w.Type, severity: w.Severity, nodeID: &b.node, actor: actorAgent, message: w.Message, dedup: "fact:" + f.Key,
-		replayed: recovery && f.AtMS < since}
+	e := newEvent{
+		typ: w.Type, severity: w.Severity, nodeID: &b.node, actor: actorAgent, message: w.Message, dedup: "fact:" + f.Key,
+		replayed: recovery && f.AtMS < since,
+	}
 	if len(w.Data) > 0 {
 		e.data = w.Data
 	}
@@ -353,8 +357,10 @@ func (b *batchApply) reject(l *ingestLine, why string) error {
 	if _, err := b.t.exec("DELETE FROM rejects WHERE id <= ?", id-rejectsKept); err != nil {
 		return err
 	}
-	e := newEvent{typ: "RECORD_REJECTED", severity: sevWarning, nodeID: &b.node, actor: actorServer, dedup: "rejected:" + l.Src,
-		message: fmt.Sprintf("a record of %s could not be stored and was set aside: %s", l.Src, why)}
+	e := newEvent{
+		typ: "RECORD_REJECTED", severity: sevWarning, nodeID: &b.node, actor: actorServer, dedup: "rejected:" + l.Src,
+		message: fmt.Sprintf("a record of %s could not be stored and was set aside: %s", l.Src, why),
+	}
 	if src := b.sources[l.Src]; src.run != nil {
 		e.runID, e.jobID = &src.run.id, src.run.jobID
 	}

@@ -52,8 +52,10 @@ func (l *logRelay) ask(node int64, runUID string, p readPayload) (*relayRead, er
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last--
-	q := &relayRead{node: node, answer: make(chan commandAnswer, 1),
-		command: wireCommand{ID: l.last, Kind: cmdRead, RunUID: runUID, Payload: b}}
+	q := &relayRead{
+		node: node, answer: make(chan commandAnswer, 1),
+		command: wireCommand{ID: l.last, Kind: cmdRead, RunUID: runUID, Payload: b},
+	}
 	l.open[l.last] = q
 	return q, nil
 }

@@ -168,8 +168,10 @@ func (s *server) silentTx(t *tx, r runNow) error {
 	if err != nil || j.state != jobRunning || j.runID == nil || *j.runID != r.id {
 		return err
 	}
-	return moveJobTx(t, j.id, jobMove{ev: jobSilent, actor: actorServer,
-		message: fmt.Sprintf("job %d (%s): %s was not heard from for %s", j.id, j.name, name, s.cfg.LostAfter.or(defaultLostAfter))})
+	return moveJobTx(t, j.id, jobMove{
+		ev: jobSilent, actor: actorServer,
+		message: fmt.Sprintf("job %d (%s): %s was not heard from for %s", j.id, j.name, name, s.cfg.LostAfter.or(defaultLostAfter)),
+	})
 }
 
 // sealStep makes one blob of the log of each run that is over and drained, and keeps the incarnation file near the numbers given.

@@ -51,8 +51,10 @@ func (s *server) offerTx(t *tx, p offerPlan) error {
 		return fmt.Errorf("write start command: %w", err)
 	}
 	t.ring(bellNode(p.node.id))
-	return moveJobTx(t, p.jobID, jobMove{ev: jobDispatch, runID: &run, actor: actorScheduler,
-		message: fmt.Sprintf("job %d (%s) is offered to %s", p.jobID, start.Name, p.node.name)})
+	return moveJobTx(t, p.jobID, jobMove{
+		ev: jobDispatch, runID: &run, actor: actorScheduler,
+		message: fmt.Sprintf("job %d (%s) is offered to %s", p.jobID, start.Name, p.node.name),
+	})
 }
 
 // expireOfferTx burns an offer that nobody claimed in time. No node is excluded for it; the third in a row ends the job.
@@ -65,8 +67,10 @@ func (s *server) expireOfferTx(t *tx, r runNow) error {
 	if err != nil {
 		return err
 	}
-	c := cause{ev: jobOfferExpired, actor: actorServer,
-		message: fmt.Sprintf("job %d (%s): %s did not claim the offer in time; it is queued again", j.id, j.name, name)}
+	c := cause{
+		ev: jobOfferExpired, actor: actorServer,
+		message: fmt.Sprintf("job %d (%s): %s did not claim the offer in time; it is queued again", j.id, j.name, name),
+	}
 	if j.offerFailed+1 >= offersMost {
 		c.ev, c.reason = jobOfferFailed, reasonDispatchFailed
 		c.detail = fmt.Sprintf("%d offers in a row were not claimed, the last one by %s", offersMost, name)
@@ -145,8 +149,10 @@ func (s *server) grantTx(t *tx, r runNow, q claimRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := moveJobTx(t, *r.jobID, jobMove{ev: jobGrant, actor: actorAgent,
-		message: fmt.Sprintf("job %d (%s): attempt %d starts on %s", *r.jobID, r.name, attempt, name)}); err != nil {
+	if err := moveJobTx(t, *r.jobID, jobMove{
+		ev: jobGrant, actor: actorAgent,
+		message: fmt.Sprintf("job %d (%s): attempt %d starts on %s", *r.jobID, r.name, attempt, name),
+	}); err != nil {
 		return err
 	}
 	return syncCommandsTx(t, r.id)
@@ -267,8 +273,10 @@ func (s *server) failRefusedTx(t *tx) error {
 		} else if len(fitting) == 0 {
 			continue // nobody has what it asks for: it waits, and job why says so
 		}
-		if err := moveJobTx(t, id, jobMove{ev: jobNoNodeLeft, reason: reasonStartFailed, detail: strings.Join(lines, "\n"), actor: actorScheduler,
-			message: fmt.Sprintf("job %d (%s): every node that could run it has refused", id, j.name)}); err != nil {
+		if err := moveJobTx(t, id, jobMove{
+			ev: jobNoNodeLeft, reason: reasonStartFailed, detail: strings.Join(lines, "\n"), actor: actorScheduler,
+			message: fmt.Sprintf("job %d (%s): every node that could run it has refused", id, j.name),
+		}); err != nil {
 			return err
 		}
 	}

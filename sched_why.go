@@ -35,8 +35,10 @@ func (s *server) whyTx(c *conn, jobID int64, now time.Time) (whyView, error) {
 		v.Reasons = append(v.Reasons, whyReason{Type: "recovery", Detail: "nothing is started until every node has told what runs there (" + why + ")"})
 	}
 	if wait := time.UnixMilli(notBefore).Sub(now); wait > 0 {
-		v.Reasons = append(v.Reasons, whyReason{Type: "backoff",
-			Detail: fmt.Sprintf("its last attempt failed; it is tried again in %s", wait.Round(time.Second))})
+		v.Reasons = append(v.Reasons, whyReason{
+			Type:   "backoff",
+			Detail: fmt.Sprintf("its last attempt failed; it is tried again in %s", wait.Round(time.Second)),
+		})
 	}
 	ready, err := s.whyNodes(c, j, now, &v)
 	if err != nil {

@@ -54,8 +54,10 @@ type serverOptions struct {
 // newServer takes the lock, opens the database, begins a new incarnation and listens. It starts nothing: serve does. After an error
 // nothing is left open.
 func newServer(ctx context.Context, o serverOptions) (s *server, err error) {
-	s = &server{cfg: o.cfg, log: o.log, hub: newHub(), contacts: newContacts(), relay: newLogRelay(), started: time.Now(),
-		stopping: make(chan struct{})}
+	s = &server{
+		cfg: o.cfg, log: o.log, hub: newHub(), contacts: newContacts(), relay: newLogRelay(), started: time.Now(),
+		stopping: make(chan struct{}),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.release())

@@ -71,8 +71,10 @@ func (s *server) adoptLiveTx(t *tx, node nodeNow, h helloRequest, j jobNow, r ru
 		return err
 	}
 	if otherLives {
-		if err := moveRunTx(t, r.id, runMove{ev: runAdoptEnd, actor: actorAgent,
-			message: fmt.Sprintf("run %s was given up: its job has another live run; it is being stopped", r.label())}); err != nil {
+		if err := moveRunTx(t, r.id, runMove{
+			ev: runAdoptEnd, actor: actorAgent,
+			message: fmt.Sprintf("run %s was given up: its job has another live run; it is being stopped", r.label()),
+		}); err != nil {
 			return err
 		}
 		if _, err := t.exec("UPDATE runs SET fenced = 1, reason = ?, ended_ms = ? WHERE id = ?", reasonFenced, t.nowMS, r.id); err != nil {
@@ -84,8 +86,10 @@ func (s *server) adoptLiveTx(t *tx, node nodeNow, h helloRequest, j jobNow, r ru
 	if err != nil {
 		return err
 	}
-	if err := moveRunTx(t, r.id, runMove{ev: runAdopt, actor: actorAgent,
-		message: fmt.Sprintf("run %s lives on %s: adopted", r.label(), node.name)}); err != nil {
+	if err := moveRunTx(t, r.id, runMove{
+		ev: runAdopt, actor: actorAgent,
+		message: fmt.Sprintf("run %s lives on %s: adopted", r.label(), node.name),
+	}); err != nil {
 		return err
 	}
 	if err := s.noteAliveTx(t, r, h, tell); err != nil {
@@ -114,8 +118,10 @@ func (s *server) adoptLiveTx(t *tx, node nodeNow, h helloRequest, j jobNow, r ru
 // proves a retry that was forgotten).
 func (s *server) replaceRunTx(t *tx, j jobNow, other *runNow) (jobNow, error) {
 	if other != nil && other.state == runOffered {
-		if err := s.burnRunTx(t, *other, cause{ev: jobOfferWithdrawn, actor: actorServer,
-			message: fmt.Sprintf("job %d: the offer is withdrawn, an older run was found", j.id)}); err != nil {
+		if err := s.burnRunTx(t, *other, cause{
+			ev: jobOfferWithdrawn, actor: actorServer,
+			message: fmt.Sprintf("job %d: the offer is withdrawn, an older run was found", j.id),
+		}); err != nil {
 			return j, err
 		}
 	}
@@ -146,8 +152,10 @@ func (s *server) takeSlotsTx(t *tx, node nodeNow, r runNow, slots []slotRef) err
 				return err
 			}
 			if h.state == runOffered {
-				if err := s.burnRunTx(t, h, cause{ev: jobOfferWithdrawn, actor: actorServer,
-					message: "the offer is withdrawn: another run lives on its card"}); err != nil {
+				if err := s.burnRunTx(t, h, cause{
+					ev: jobOfferWithdrawn, actor: actorServer,
+					message: "the offer is withdrawn: another run lives on its card",
+				}); err != nil {
 					return err
 				}
 			}
@@ -207,8 +215,10 @@ func (s *server) adoptedJobTx(t *tx, tell runTell) (jobNow, error) {
 			actorAgent, t.nowMS); err != nil {
 			return jobNow{}, fmt.Errorf("make the job of run %s: %w", tell.UID, err)
 		}
-		if err := addEventTx(t, newEvent{typ: "JOB_FOUND", severity: sevNotice, jobID: &id, actor: actorAgent,
-			message: fmt.Sprintf("job %d (%s) was found on a node; its command and folder are known, its environment is not", id, name)}); err != nil {
+		if err := addEventTx(t, newEvent{
+			typ: "JOB_FOUND", severity: sevNotice, jobID: &id, actor: actorAgent,
+			message: fmt.Sprintf("job %d (%s) was found on a node; its command and folder are known, its environment is not", id, name),
+		}); err != nil {
 			return jobNow{}, err
 		}
 	}

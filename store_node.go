@@ -85,8 +85,10 @@ func helloNodeTx(t *tx, tokenID int64, h helloRequest) (n nodeNow, created bool,
 			h.UID, name, string(print), t.nowMS, t.nowMS); err != nil {
 			return n, false, fmt.Errorf("make node %s: %w", name, err)
 		}
-		if err := addEventTx(t, newEvent{typ: "NODE_JOINED", severity: sevNotice, nodeID: &n.id, actor: actorAgent,
-			message: fmt.Sprintf("node %s joined (%d cards, %d CPUs)", name, len(h.Devices), h.CPUs)}); err != nil {
+		if err := addEventTx(t, newEvent{
+			typ: "NODE_JOINED", severity: sevNotice, nodeID: &n.id, actor: actorAgent,
+			message: fmt.Sprintf("node %s joined (%d cards, %d CPUs)", name, len(h.Devices), h.CPUs),
+		}); err != nil {
 			return n, false, err
 		}
 	}
@@ -194,9 +196,11 @@ func syncSlotsTx(t *tx, n nodeNow, h helloRequest) error {
 				return err
 			}
 			if s.key.lane == laneGPU {
-				if err := addEventTx(t, newEvent{typ: "GPU_GONE", severity: sevWarning, nodeID: &n.id, actor: actorAgent,
+				if err := addEventTx(t, newEvent{
+					typ: "GPU_GONE", severity: sevWarning, nodeID: &n.id, actor: actorAgent,
 					message: fmt.Sprintf("node %s does not list card %s any more", n.name, s.key.uuid),
-					data:    map[string]any{"uuid": s.key.uuid, "held": s.held != nil}}); err != nil {
+					data:    map[string]any{"uuid": s.key.uuid, "held": s.held != nil},
+				}); err != nil {
 					return err
 				}
 			}

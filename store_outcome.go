@@ -93,8 +93,10 @@ func (s *server) cancelledTx(t *tx, j jobNow, actor string) error {
 		_, err := t.exec("UPDATE jobs SET run_id = NULL WHERE id = ?", j.id)
 		return err
 	}
-	return moveJobTx(t, j.id, jobMove{ev: jobCancelDone, reason: reasonCancelled, actor: actor,
-		message: fmt.Sprintf("job %d (%s) was cancelled", j.id, j.name)})
+	return moveJobTx(t, j.id, jobMove{
+		ev: jobCancelDone, reason: reasonCancelled, actor: actor,
+		message: fmt.Sprintf("job %d (%s) was cancelled", j.id, j.name),
+	})
 }
 
 // outcome is how a run ended, as the table keeps it. Success is code 0 without a reason; an unknown code is never success.
@@ -120,8 +122,10 @@ func (o outcome) text() string {
 }
 
 // endReasons are those that a node may give; everything else is worked out from code and signal.
-var endReasons = []string{reasonCancelled, reasonTimeout, reasonStartFailed, reasonKilledByHost, reasonHostOOM, reasonSupervisorLost,
-	reasonFenced, reasonOOM, reasonNodeReboot}
+var endReasons = []string{
+	reasonCancelled, reasonTimeout, reasonStartFailed, reasonKilledByHost, reasonHostOOM, reasonSupervisorLost,
+	reasonFenced, reasonOOM, reasonNodeReboot,
+}
 
 // outcomeOf reads what a node told. SIGKILL that is not ours: HOST_OOM with evidence, KILLED_BY_HOST without.
 func outcomeOf(e exitInfo) outcome {
@@ -179,9 +183,11 @@ func (s *server) closeRunTx(t *tx, r runNow, ev moveEvent, o outcome) error {
 	if err != nil {
 		return err
 	}
-	m := runMove{ev: ev, actor: actorAgent, message: fmt.Sprintf("run %s %s", r.label(), o.text()),
+	m := runMove{
+		ev: ev, actor: actorAgent, message: fmt.Sprintf("run %s %s", r.label(), o.text()),
 		data:     map[string]any{"reason": o.reason, "exit_code": o.code, "signal": o.signal, "detail": o.detail},
-		replayed: rec && o.exit != nil && o.exit.EndedMS < since}
+		replayed: rec && o.exit != nil && o.exit.EndedMS < since,
+	}
 	if err := moveRunTx(t, r.id, m); err != nil {
 		return err
 	}
@@ -266,9 +272,11 @@ func (s *server) applyResultTx(t *tx, j jobNow, r runNow, o outcome, evs jobEnds
 	if err != nil {
 		return err
 	}
-	m := jobMove{ev: evs.fail, reason: o.reason, detail: o.detail, actor: actorAgent,
+	m := jobMove{
+		ev: evs.fail, reason: o.reason, detail: o.detail, actor: actorAgent,
 		message:  fmt.Sprintf("job %d (%s): run %s %s", j.id, j.name, r.label(), o.text()),
-		replayed: rec && o.exit != nil && o.exit.EndedMS < since}
+		replayed: rec && o.exit != nil && o.exit.EndedMS < since,
+	}
 	used := j.attempts - j.triesFrom
 	switch {
 	case o.success():
@@ -299,16 +307,20 @@ func tellLeftoversTx(t *tx, r runNow, tell runTell) error {
 				return err
 			}
 		}
-		if err := addEventTx(t, newEvent{typ: "LEFT_ALONE", severity: sevNotice, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID,
+		if err := addEventTx(t, newEvent{
+			typ: "LEFT_ALONE", severity: sevNotice, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID,
 			actor: actorAgent, message: fmt.Sprintf("run %s: not ours to end, left running: %s", r.label(), tell.LeftAlone[0]),
-			data: map[string]any{"left_alone": tell.LeftAlone}, dedup: "left_alone:" + r.uid}); err != nil {
+			data: map[string]any{"left_alone": tell.LeftAlone}, dedup: "left_alone:" + r.uid,
+		}); err != nil {
 			return err
 		}
 	}
 	if len(tell.Unkillable) > 0 {
-		return addEventTx(t, newEvent{typ: "UNKILLABLE", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID,
+		return addEventTx(t, newEvent{
+			typ: "UNKILLABLE", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID,
 			actor: actorAgent, message: fmt.Sprintf("run %s: %d processes survive SIGKILL; the slot stays held", r.label(), len(tell.Unkillable)),
-			data: map[string]any{"pids": tell.Unkillable}, dedup: "unkillable:" + r.uid})
+			data: map[string]any{"pids": tell.Unkillable}, dedup: "unkillable:" + r.uid,
+		})
 	}
 	return nil
 }

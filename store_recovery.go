@@ -53,8 +53,10 @@ func beginRecoveryTx(t *tx, f incarnationFile, why string) error {
 			return fmt.Errorf("restore node %s: %w", n.Name, err)
 		}
 	}
-	return addEventTx(t, newEvent{typ: "RECOVERY", severity: sevWarning, actor: actorServer,
-		message: "the database is older than its incarnation: nothing is started until every node has told what runs there", data: map[string]any{"why": why}})
+	return addEventTx(t, newEvent{
+		typ: "RECOVERY", severity: sevWarning, actor: actorServer,
+		message: "the database is older than its incarnation: nothing is started until every node has told what runs there", data: map[string]any{"why": why},
+	})
 }
 
 // restoreNodeTx adds a node that the file knows and the database does not, with the tokens of its agent.
@@ -106,8 +108,10 @@ func (s *server) endRecoveryTx(t *tx) (ended bool, err error) {
 		return false, err
 	}
 	for _, r := range offered {
-		if err := s.burnRunTx(t, r, cause{ev: jobOfferWithdrawn, actor: actorServer,
-			message: "offered before RECOVERY: withdrawn, the job is queued again"}); err != nil {
+		if err := s.burnRunTx(t, r, cause{
+			ev: jobOfferWithdrawn, actor: actorServer,
+			message: "offered before RECOVERY: withdrawn, the job is queued again",
+		}); err != nil {
 			return false, err
 		}
 	}
@@ -138,6 +142,8 @@ func (s *server) endRecoveryTx(t *tx) (ended bool, err error) {
 		t.ring(bellNode(id))
 	}
 	t.ring(bellSched)
-	return true, addEventTx(t, newEvent{typ: "RECOVERY_DONE", severity: sevNotice, actor: actorServer,
-		message: "every node has told what runs there; jobs are started again"})
+	return true, addEventTx(t, newEvent{
+		typ: "RECOVERY_DONE", severity: sevNotice, actor: actorServer,
+		message: "every node has told what runs there; jobs are started again",
+	})
 }

@@ -48,8 +48,10 @@ const runNowColumns = `id, uid, state, name, job_id, attempt, node_id, grant_no,
 	started_ms, drained_ms, left_alone`
 
 func (r *runNow) fields() []any {
-	return []any{&r.id, &r.uid, &r.state, &r.name, &r.jobID, &r.attempt, &r.nodeID, &r.grantNo, &r.grantInstance, &r.bootID, &r.toldIn,
-		&r.listed, &r.fenced, &r.startedMS, &r.drainedMS, &r.leftAlone}
+	return []any{
+		&r.id, &r.uid, &r.state, &r.name, &r.jobID, &r.attempt, &r.nodeID, &r.grantNo, &r.grantInstance, &r.bootID, &r.toldIn,
+		&r.listed, &r.fenced, &r.startedMS, &r.drainedMS, &r.leftAlone,
+	}
 }
 
 // label is the written form of a run, or its uid's beginning where it has none.
@@ -134,8 +136,10 @@ func moveJobTx(t *tx, id int64, m jobMove) error {
 		return fmt.Errorf("move job %d from %s to %s: %d rows changed", id, j.state, to, n)
 	}
 	typ, severity := jobEvent(m.ev)
-	e := newEvent{typ: typ, severity: severity, jobID: &id, runID: j.runID, actor: m.actor, message: m.message, replayed: m.replayed,
-		data: map[string]any{"from": j.state, "to": to, "reason": m.reason}}
+	e := newEvent{
+		typ: typ, severity: severity, jobID: &id, runID: j.runID, actor: m.actor, message: m.message, replayed: m.replayed,
+		data: map[string]any{"from": j.state, "to": to, "reason": m.reason},
+	}
 	if m.runID != nil {
 		e.runID = m.runID
 	}
@@ -205,8 +209,10 @@ func moveRunTx(t *tx, id int64, m runMove) error {
 		m.message = fmt.Sprintf("run %s: %s", r.label(), to)
 	}
 	t.ring(bellRun(id))
-	return addEventTx(t, newEvent{typ: typ, severity: severity, jobID: r.jobID, runID: &id, nodeID: r.nodeID, actor: m.actor,
-		message: m.message, data: m.data, replayed: m.replayed})
+	return addEventTx(t, newEvent{
+		typ: typ, severity: severity, jobID: r.jobID, runID: &id, nodeID: r.nodeID, actor: m.actor,
+		message: m.message, data: m.data, replayed: m.replayed,
+	})
 }
 
 func runEvent(ev moveEvent) (typ, severity string) {

@@ -84,12 +84,16 @@ func (s *server) tellTx(t *tx, node nodeNow, h helloRequest, tell runTell) error
 		if r.toldIn != "" || r.state == runAlive || r.state == runExiting { // it lived once: its end is not known
 			return s.endRunTx(t, r, runEnd, outcome{reason: reasonSupervisorLost, detail: "the node has nothing left of it"})
 		}
-		return s.burnRunTx(t, r, cause{ev: jobOfferWithdrawn, actor: actorAgent,
-			message: fmt.Sprintf("run %s never started: its node burned it", r.label())})
+		return s.burnRunTx(t, r, cause{
+			ev: jobOfferWithdrawn, actor: actorAgent,
+			message: fmt.Sprintf("run %s never started: its node burned it", r.label()),
+		})
 	case !known:
 		if !isUID(tell.JobUID) {
-			return addEventTx(t, newEvent{typ: "ORPHAN_RUN", severity: sevWarning, nodeID: &node.id, actor: actorAgent,
-				message: fmt.Sprintf("node %s has a run %s whose job it cannot name", node.name, tell.UID), dedup: "orphan:" + tell.UID})
+			return addEventTx(t, newEvent{
+				typ: "ORPHAN_RUN", severity: sevWarning, nodeID: &node.id, actor: actorAgent,
+				message: fmt.Sprintf("node %s has a run %s whose job it cannot name", node.name, tell.UID), dedup: "orphan:" + tell.UID,
+			})
 		}
 		if err := s.adoptTx(t, node, h, tell); err != nil {
 			return err
@@ -163,8 +167,10 @@ func (s *server) stillAliveTx(t *tx, r runNow, h helloRequest, tell runTell) err
 		return err
 	}
 	if j.state == jobLost && j.runID != nil && *j.runID == r.id {
-		return moveJobTx(t, j.id, jobMove{ev: jobHeard, actor: actorAgent,
-			message: fmt.Sprintf("job %d (%s): its node is back and run %s lives", j.id, j.name, r.label())})
+		return moveJobTx(t, j.id, jobMove{
+			ev: jobHeard, actor: actorAgent,
+			message: fmt.Sprintf("job %d (%s): its node is back and run %s lives", j.id, j.name, r.label()),
+		})
 	}
 	return nil
 }

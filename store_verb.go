@@ -66,8 +66,10 @@ func (s *server) retryJobTx(t *tx, jobID int64, actor string, req retryRequest) 
 	if err != nil {
 		return err
 	}
-	if err := moveJobTx(t, jobID, jobMove{ev: jobRetry, actor: actor,
-		message: fmt.Sprintf("job %d (%s) was queued again by %s", j.id, j.name, actor)}); err != nil {
+	if err := moveJobTx(t, jobID, jobMove{
+		ev: jobRetry, actor: actor,
+		message: fmt.Sprintf("job %d (%s) was queued again by %s", j.id, j.name, actor),
+	}); err != nil {
 		return err
 	}
 	if _, err := t.exec(`UPDATE jobs SET tries_left_from = attempts, offer_failures = 0, not_before_ms = 0, cancel_ms = NULL WHERE id = ?`,
@@ -140,6 +142,8 @@ func (s *server) signalJobTx(t *tx, jobID int64, sig int, actor string) error {
 		return fmt.Errorf("write signal command: %w", err)
 	}
 	t.ring(bellNode(*r.nodeID))
-	return addEventTx(t, newEvent{typ: "JOB_SIGNALLED", severity: sevInfo, jobID: &j.id, runID: &r.id, nodeID: r.nodeID, actor: actor,
-		message: fmt.Sprintf("run %s: signal %d by %s", r.label(), sig, actor)})
+	return addEventTx(t, newEvent{
+		typ: "JOB_SIGNALLED", severity: sevInfo, jobID: &j.id, runID: &r.id, nodeID: r.nodeID, actor: actor,
+		message: fmt.Sprintf("run %s: signal %d by %s", r.label(), sig, actor),
+	})
 }

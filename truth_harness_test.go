@@ -219,8 +219,10 @@ func (w *world) agent(name string, cards int) *testAgent {
 		_, a.token, err = mintTokenTx(t, "agent-"+name, scopeAgent, nil, nil)
 		return err
 	})
-	a.h = helloRequest{UID: newUID(), Instance: newUID(), Name: name, BootID: "boot-1", CPUs: 8, CPULane: 2, NowMS: time.Now().UnixMilli(),
-		Fingerprint: wireFingerprint{MachineID: "machine-" + name}}
+	a.h = helloRequest{
+		UID: newUID(), Instance: newUID(), Name: name, BootID: "boot-1", CPUs: 8, CPULane: 2, NowMS: time.Now().UnixMilli(),
+		Fingerprint: wireFingerprint{MachineID: "machine-" + name},
+	}
 	for i := range cards {
 		uuid := fmt.Sprintf("GPU-%s-%d", name, i)
 		a.h.Devices = append(a.h.Devices, wireDevice{Idx: i, UUID: uuid, Model: "Test 80GB", MemoryBytes: 80 << 30, Healthy: true})
@@ -307,8 +309,10 @@ func (a *testAgent) claim(uid string) claimAnswer {
 func (a *testAgent) refuse(uid, why string) claimAnswer {
 	a.w.t.Helper()
 	var ans claimAnswer
-	q := claimRequest{UID: uid, Instance: a.h.Instance, Session: a.h.Session, Incarnation: a.h.Incarnation, BootID: a.h.BootID,
-		Refuse: &claimRefuse{Why: why, Detail: "because of " + why}}
+	q := claimRequest{
+		UID: uid, Instance: a.h.Instance, Session: a.h.Session, Incarnation: a.h.Incarnation, BootID: a.h.BootID,
+		Refuse: &claimRefuse{Why: why, Detail: "because of " + why},
+	}
 	if _, p := a.w.call("POST", "/api/v1/agent/claim", a.token, q, &ans); p != nil {
 		a.w.t.Fatalf("refuse: %s %s", p.Code, p.Detail)
 	}
@@ -324,8 +328,10 @@ func (a *testAgent) started() runTell {
 	if g.Verdict != verdictGrant {
 		a.w.t.Fatalf("claim: %s", g.Verdict)
 	}
-	tell := runTell{UID: p.RunUID, JobUID: p.JobUID, JobID: p.JobID, Attempt: g.Attempt, Grant: g.Grant, Truth: tellAlive, Slots: p.Slots,
-		Name: p.Name, Argv: p.Argv, WorkingDir: p.WorkingDir}
+	tell := runTell{
+		UID: p.RunUID, JobUID: p.JobUID, JobID: p.JobID, Attempt: g.Attempt, Grant: g.Grant, Truth: tellAlive, Slots: p.Slots,
+		Name: p.Name, Argv: p.Argv, WorkingDir: p.WorkingDir,
+	}
 	a.hello(tell)
 	return tell
 }
@@ -386,4 +392,8 @@ func (w *world) copyFile(from, to string) {
 	b, err := os.ReadFile(from)
 	w.must(err)
 	w.must(os.WriteFile(to, b, 0o600))
+}
+
+func testContext(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
 }
