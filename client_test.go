@@ -49,7 +49,9 @@ func TestClientAnswers(t *testing.T) {
 		{"broken JSON", write("application/json", `{"id":`, 200), codeNotOurServer, "not understood", true},
 		{"no body", write("application/json", ``, 200), codeNotOurServer, "not understood", true},
 		{"an error in JSON that is not ours", write("application/json", `{"error":"x"}`, 500), codeNotOurServer, "status 500", true},
-		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://other.example/", http.StatusFound) }, codeNotOurServer, "other.example", true},
+		{"a redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://other.example/", http.StatusFound)
+		}, codeNotOurServer, "other.example", true},
 		{"cut by length", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", "100")
