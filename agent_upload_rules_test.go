@@ -160,6 +160,36 @@ func TestUploadRefusedForEver(t *testing.T) {
 	w.checkLog(other)
 }
 
+// The core may speak while a batch is under way: the answer then says nothing about what is made since.
+func TestUploadInterruptedInFlight(t *testing.T) {
+	w, answer := uploadWorld(t)
+	r := w.addRun()
+	r.write(w, []byte("one\ntwo\nthree, but not"))
+	size := int64(len(r.gens[0]))
+	r.write(w, []byte(" this\nnor this\n"))
+	r.gens[0] = r.gens[0][:size]
+	r.ended = true
+	answer(func(b []byte) (batchAnswer, error) {
+		answer(func(b []byte) (batchAnswer, error) { return w.srv.apply(b), nil })
+		w.u.finishLog(r.dir.uid(), size)
+		w.u.align(map[string]wireCursor{})
+		return batchAnswer{Gpuctl: 1, Acks: map[string]wireCursor{r.src(): {}}}, nil // refused
+	})
+	w.step()
+	w.settle()
+	w.checkLog(r)
+	other := w.addRun()
+	answer(func(b []byte) (batchAnswer, error) {
+		answer(func(b []byte) (batchAnswer, error) { return w.srv.apply(b), nil })
+		w.u.dropLog(other.dir.uid())
+		return w.srv.apply(b), nil
+	})
+	w.step()
+	if len(w.u.logs) != 1 {
+		t.Fatal("came back")
+	}
+}
+
 func TestUploadFacts(t *testing.T) {
 	w, _ := uploadWorld(t)
 	big := strings.Repeat("x", 200<<10)
