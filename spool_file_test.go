@@ -125,6 +125,20 @@ func manyLines(tag string, k int) string {
 	return b.String()
 }
 
+// hookDecoder lets the world go on once, between a read and its fingerprint.
+type hookDecoder struct {
+	logDecoder
+	hook func()
+}
+
+func (d *hookDecoder) feed(b []byte, atMS int64) {
+	d.logDecoder.feed(b, atMS)
+	if d.hook != nil {
+		d.hook()
+		d.hook = nil
+	}
+}
+
 func TestFileScripts(t *testing.T) {
 	zero, one, two := manyLines("zero", 10), manyLines("one", 60), manyLines("two", 40)
 	life := func(t *testing.T) *logLife {
@@ -168,6 +182,17 @@ func TestFileScripts(t *testing.T) {
 		l.put(manyLines("zero", 20))
 		b := l.request()
 		l.put(two)
+		l.srv.apply(b)
+		l.restart()
+		l.settle()
+		l.expect(manyLines("zero", 20), two)
+	})
+	t.Run("C2 rewritten between read and fingerprint, then the agent dies", func(t *testing.T) {
+		l := life(t)
+		l.put(manyLines("zero", 20))
+		hook := &hookDecoder{hook: func() { l.put(two) }}
+		l.s.dec = hook
+		b := l.request()
 		l.srv.apply(b)
 		l.restart()
 		l.settle()
@@ -440,10 +465,16 @@ func TestFileLive(t *testing.T) {
 		t.Fatalf("shown %d times in 4 s", shown)
 	}
 	l.now = l.now.Add(time.Second)
-	look()
+	l.add("\r99%")
+	if _, ok := look(); !ok {
+		t.Fatal("not shown after a second")
+	}
+	l.now = l.now.Add(2 * time.Second)
 	if _, ok := look(); ok {
 		t.Fatal("shown again without a change")
 	}
+	l.add("\r100%")
+	look()
 	l.add("\rdone\n")
 	if text, ok := look(); !ok || text != "" || l.srv.live[l.src] != "" {
 		t.Fatalf("not cleared: %q %v", text, ok)
@@ -464,6 +495,20 @@ func TestFileEmptyLinesWait(t *testing.T) {
 	}
 	if most := size/emptyLineBytes + 1; l.srv.wired > most || l.srv.wired == 0 || len(l.srv.lines[l.src]) != 0 {
 		t.Fatalf("%d wire lines and %d lines for %d bytes of refreshes", l.srv.wired, len(l.srv.lines[l.src]), size)
+	}
+	// Reads that end within an escape sequence: the clean point lies in front of what was read.
+	l = newLogLife(t, newCasServer(), filepath.Join(t.TempDir(), "log.txt"))
+	l.add("\r\x1b[3")
+	for range 100 {
+		l.take(l.srv.apply(l.request()))
+		l.add("2m" + strings.Repeat("x", printBytes) + "\r\x1b[3")
+	}
+	l.restart()
+	l.s.finish(1 << 30)
+	l.settle()
+	l.expect("\x1b[32m" + strings.Repeat("x", printBytes) + "\n")
+	if l.srv.refusals > 0 || len(l.news) > 0 || l.srv.wired != 2 {
+		t.Fatalf("%d refused, %d news, %d wire lines", l.srv.refusals, len(l.news), l.srv.wired)
 	}
 }
 
