@@ -279,15 +279,17 @@ func TestUploadUnknown(t *testing.T) {
 	}
 }
 
-// The truncation of a log becomes a fact, once, also over restarts.
-func TestUploadTruncationIsTold(t *testing.T) {
+// A log that is truncated again and again becomes a fact, once, also over restarts.
+func TestUploadFlappingIsTold(t *testing.T) {
 	w, _ := uploadWorld(t)
 	r := w.addRun()
 	w.step()
-	r.truncate(w)
-	for range 3 {
-		w.now = w.now.Add(time.Second)
-		w.step()
+	for range 6 {
+		r.truncate(w)
+		for range 3 {
+			w.now = w.now.Add(10 * time.Second)
+			w.step()
+		}
 	}
 	events := map[string]int{}
 	for _, p := range w.srv.records[w.u.own[0].src] {
@@ -300,7 +302,7 @@ func TestUploadTruncationIsTold(t *testing.T) {
 		}
 		events[e.Type+" "+f.Key]++
 	}
-	if k := "LOG_TRUNCATED LOG_TRUNCATED-" + r.src() + "-1"; len(events) != 1 || events[k] != 1 {
+	if k := "SOURCE_FLAPPING SOURCE_FLAPPING-" + r.src() + "-4"; len(events) != 1 || events[k] != 1 {
 		t.Fatalf("%v", events)
 	}
 }

@@ -384,12 +384,8 @@ func TestFileTruncated(t *testing.T) {
 	if c.Gen != 1 || c.Off != 4 || c.N != 5 || !c.Done {
 		t.Fatalf("cursor %+v", c)
 	}
-	if len(l.news) != 1 || l.news[0].event != "LOG_TRUNCATED" {
+	if len(l.news) != 0 { // the server's row of the truncation is the event
 		t.Fatalf("news %+v", l.news)
-	}
-	b, err := json.Marshal(l.news[0].data)
-	if err != nil || string(b) != `{"hint":"use `+"`echo x \\u003e\\u00262`, or `\\u003e\\u003e /dev/stderr`; a `\\u003e` truncates the log"+`","seen":14,"taken":14}` {
-		t.Fatalf("%s %v", b, err)
 	}
 }
 
@@ -418,7 +414,7 @@ func TestFileBrake(t *testing.T) {
 			flaps++
 		}
 	}
-	if flaps != 1 || len(l.news) != 9 {
+	if flaps != 1 || len(l.news) != 1 {
 		t.Fatalf("%d flapping of %d news", flaps, len(l.news))
 	}
 	l.now = l.now.Add(2 * time.Hour)
@@ -432,7 +428,7 @@ func TestFileBrake(t *testing.T) {
 	for range 40 {
 		l.s.opened = append(l.s.opened, l.now)
 	}
-	l.s.newGeneration(l.now, 0)
+	l.s.newGeneration(l.now)
 	if got := l.s.brake.Sub(l.now); got != brakeMost {
 		t.Fatalf("longest wait is %v", got)
 	}
