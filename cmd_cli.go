@@ -161,7 +161,11 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 		return err
 	}
 	defer stop()
-	return do(ctx, fs.Args())
+	err = do(ctx, fs.Args())
+	if p, ok := asProblem(err); ok && p.Code == codeUsage && p.Hint == "" {
+		p.Hint = "gpuctl help " + cmd.words
+	}
+	return err
 }
 
 // settle checks the global flags and sets the printer by them.

@@ -220,8 +220,8 @@ func TestQuoteArgv(t *testing.T) {
 }
 
 func TestSnapshotText(t *testing.T) {
-	raw := json.RawMessage(`{"python":{"version":"3.12.1","packages":["a","b"]},"git":{"commit":"abc","dirty":true},"empty":"","none":null,"n":12345678901}`)
-	if got, want := snapshotText(raw), "git.commit=abc git.dirty=true n=12345678901 python.packages=2 entries python.version=3.12.1"; got != want {
+	raw := json.RawMessage(`{"os":"linux 6.1 amd64","cpus":8,"python":{"version":"3.12.1"},"packages":{"virtual_env":"/v"},"git":{"commit":"0123456789abcdef","branch":"main","dirty":true}}`)
+	if got, want := snapshotText(raw), "python 3.12.1, venv /v, git 0123456789ab on main with uncommitted changes, linux 6.1 amd64, 8 CPUs"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, bad := range []string{"", "null", "[1]", "{"} {
