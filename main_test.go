@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // waitFor polls until done, for at most 20 s: for what other processes do.
-func waitFor(t *testing.T, what string, done func() bool) {
+func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(3 * time.Millisecond) {
 		if time.Now().After(end) {
