@@ -98,6 +98,8 @@ type runCgroup string
 
 func newRunCgroup(string) runCgroup { return "" }
 
+func findRunCgroup(string) runCgroup { return "" }
+
 func (g runCgroup) pids() (map[int]bool, error) { return map[int]bool{}, nil }
 
 func (g runCgroup) kill() error { return nil }

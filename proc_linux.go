@@ -248,15 +248,31 @@ type runCgroup string
 
 // newRunCgroup makes a cgroup below the one this process is in; "" where there is no writable cgroup v2.
 func newRunCgroup(uid string) runCgroup {
-	own := ownCgroup("cgroup2", "")
-	if own == "" {
+	path := runCgroupPath(uid)
+	if path == "" {
 		return ""
 	}
-	path := filepath.Join(own, "gpuctl-run-"+uid)
 	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return ""
 	}
 	return runCgroup(path)
+}
+
+// findRunCgroup finds the cgroup that a supervisor below this process made and did not come to tell of, "" when there is none.
+func findRunCgroup(uid string) runCgroup {
+	path := runCgroupPath(uid)
+	if st, err := os.Stat(path); err != nil || !st.IsDir() {
+		return ""
+	}
+	return runCgroup(path)
+}
+
+func runCgroupPath(uid string) string {
+	own := ownCgroup("cgroup2", "")
+	if own == "" {
+		return ""
+	}
+	return filepath.Join(own, "gpuctl-run-"+uid)
 }
 
 // ownCgroup is the folder of the cgroup of this process in a hierarchy: type cgroup2, or cgroup with a v1 controller. "" = none.

@@ -177,9 +177,9 @@ func (s *supervision) watch(stop, term <-chan os.Signal) {
 				s.note(<-ends)
 			}
 			if o, ok := s.order(); ok {
-				s.begin(o.Reason, seconds(o.GraceS))
+				s.begin(time.Now(), o.Reason, seconds(o.GraceS))
 			} else if sig == syscall.SIGUSR2 { // stop.json could not be written (disk full)
-				s.begin(reasonCancelled, seconds(s.spec.GraceS))
+				s.begin(time.Now(), reasonCancelled, seconds(s.spec.GraceS))
 			}
 		case <-term:
 			s.termAt = time.Now()
@@ -204,7 +204,7 @@ func (s *supervision) step(now time.Time) time.Duration {
 		}
 		// Whoever found no pid.json to signal by had written stop.json before: no order is lost in between.
 		if o, ok := s.order(); ok && s.ending == nil {
-			s.begin(o.Reason, seconds(o.GraceS))
+			s.begin(now, o.Reason, seconds(o.GraceS))
 		}
 	}
 	if limit := seconds(s.spec.MaxTimeS); limit > 0 && s.ending == nil && !s.over {
@@ -212,7 +212,7 @@ func (s *supervision) step(now time.Time) time.Duration {
 		early := left - seconds(s.spec.SignalBeforeS)
 		switch {
 		case left <= 0:
-			s.begin(reasonTimeout, seconds(s.spec.GraceS))
+			s.begin(now, reasonTimeout, seconds(s.spec.GraceS))
 		case s.warned || s.spec.SignalBeforeS <= 0:
 			wait = min(wait, left)
 		case early <= 0:
@@ -223,7 +223,7 @@ func (s *supervision) step(now time.Time) time.Duration {
 		}
 	}
 	if s.over && s.ending == nil {
-		s.begin("", seconds(s.spec.GraceS)) // a normal end: what it left behind goes too
+		s.begin(now, "", seconds(s.spec.GraceS)) // a normal end: what it left behind goes too
 	}
 	if s.ending == nil {
 		return wait
@@ -256,8 +256,8 @@ func (s *supervision) step(now time.Time) time.Duration {
 }
 
 // begin starts to end the tree; once begun, it can only be hurried.
-func (s *supervision) begin(cause string, grace time.Duration) {
-	deadline := time.Now().Add(grace)
+func (s *supervision) begin(now time.Time, cause string, grace time.Duration) {
+	deadline := now.Add(grace)
 	if s.ending == nil {
 		s.ending = &treeEnding{tree: s.tree, deadline: deadline}
 		if !s.over {

@@ -79,7 +79,11 @@ func runTreeOf(dir runDir) (runTree, error) {
 	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
 		return t, err
 	}
-	if err != nil || !ok || p.BootID == "" || p.BootID != bootID() { // garbage is no pid.json: marker and log still find the tree
+	if err != nil || !ok { // garbage is no pid.json: marker, log and cgroup still find the tree
+		t.cgroup = findRunCgroup(t.uid)
+		return t, nil
+	}
+	if p.BootID == "" || p.BootID != bootID() {
 		return t, nil
 	}
 	t.leader = procID{p.Pid, p.StartTicks}

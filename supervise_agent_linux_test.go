@@ -369,6 +369,9 @@ func TestSupervisorKilledAnywhere(t *testing.T) {
 		if started {
 			starts++
 		}
+		if g := findRunCgroup(dir.uid()); g != "" {
+			t.Errorf("the cgroup is left behind: %s", g)
+		}
 	}
 	t.Logf("%d of 25 were started", starts)
 }

@@ -278,6 +278,13 @@ echo ready
 					if err != nil {
 						t.Errorf("tmux did not live on: %v %s", err, out)
 					}
+					for _, pid := range withWord(t, "sleep "+word) { // what left its pane outlives it
+						if ticks, ok := procStartTicks(pid); ok {
+							if err := signalProc(procID{pid, ticks}, syscall.SIGKILL); err != nil {
+								t.Error(err)
+							}
+						}
+					}
 				})
 				id := testLaunch(t, dir)
 				waitFor(t, "ready", func() bool { return testLog(t, dir) == "ready\n" })
