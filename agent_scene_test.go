@@ -45,8 +45,15 @@ type agentScene struct {
 }
 
 func newAgentScene(t *testing.T) *agentScene {
+	home, err := os.MkdirTemp("", "gpuctl-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // a supervisor that just learns that it has no grant may still make a file
+		waitFor(t, "the home to be removed", func() bool { return os.RemoveAll(home) == nil })
+	})
 	s := &agentScene{
-		t: t, home: t.TempDir(), inc: "1-a", sessions: map[string]int64{}, commands: map[int64]wireCommand{}, answers: map[int64]commandAnswer{},
+		t: t, home: home, inc: "1-a", sessions: map[string]int64{}, commands: map[int64]wireCommand{}, answers: map[int64]commandAnswer{},
 		unsettle: map[string]bool{},
 	}
 	mux := http.NewServeMux()

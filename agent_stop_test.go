@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -26,6 +27,8 @@ func TestAgentStopsARun(t *testing.T) {
 func TestAgentStopBeforeTheFate(t *testing.T) {
 	s := newAgentScene(t)
 	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
 	s.claim = func(q claimRequest) claimAnswer { <-hold; return s.grant(q) }
 	s.play(s.options())
 	s.ready()
@@ -35,7 +38,7 @@ func TestAgentStopBeforeTheFate(t *testing.T) {
 	s.order(2, cmdStop, uid, stopPayload{Reason: reasonCancelled})
 	s.waitTruth(uid, tellGone)
 	waitFor(t, "the supervisor to go away", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
-	close(hold)
+	release()
 	if _, err := os.Stat(s.home + "/started"); err == nil {
 		t.Fatal("started after the stop")
 	}
