@@ -1,5 +1,7 @@
 package main
 
+// Restores and restarts on real files: what is known again, what is not started twice; the first start; serving and stopping.
+
 import (
 	"os"
 	"strings"

@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute // longer than the longest wait of any request
 	shortRequests = time.Second     // how long a stop waits for requests that are not long-polls
 	longRequests  = 3 * time.Second // and how long for the rest, after they were told
 )
@@ -130,13 +128,9 @@ func (s *server) begin(ctx context.Context) error {
 func (s *server) serve(ctx context.Context) error {
 	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
-	web := &http.Server{
-		Handler: newHandler(s), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		BaseContext: func(net.Listener) context.Context { return requests },
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+	web := newHTTPServer(requests, s)
 	served := make(chan error, 1)
-	go func() { served <- web.Serve(s.listener) }()
+	go func() { served <- web.Serve(limitListener(s.listener)) }()
 
 	loops, cancelLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelLoops()
