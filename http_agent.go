@@ -138,7 +138,7 @@ func (s *server) agentClaim(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	s.log.Info("claim", keyRun, q.UID, keyState, a.Verdict)
+	s.log.Debug("claim", keyRun, q.UID, keyState, a.Verdict)
 	return writeJSON(w, http.StatusOK, a)
 }
 
