@@ -28,7 +28,7 @@ func (s *server) agentNode(r *http.Request) (id int64, err error) {
 		return err
 	})
 	if err == nil && !found {
-		err = newProblem(codeForbidden, "say hello first", "this token speaks for no node yet")
+		err = newProblem(codeWrongState, "say hello first", "this token speaks for no node yet")
 	}
 	if err == nil {
 		s.contacts.touch(id, time.Now())
@@ -138,7 +138,7 @@ func (s *server) agentClaim(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	s.log.Info("claim", keyRun, q.UID, keyState, a.Verdict)
+	s.log.Debug("claim", keyRun, q.UID, keyState, a.Verdict)
 	return writeJSON(w, http.StatusOK, a)
 }
 

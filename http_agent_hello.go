@@ -16,7 +16,6 @@ type helloVerdict struct {
 	save    bool     // the incarnation file has to be written before the answer
 	refused *problem // committed (its event is kept), then answered as this
 	renamed string   // a new incarnation begins with the commit
-	ended   bool     // RECOVERY ended
 }
 
 func (s *server) agentHello(w http.ResponseWriter, r *http.Request) error {
@@ -40,7 +39,6 @@ func (s *server) agentHello(w http.ResponseWriter, r *http.Request) error {
 	if v.renamed != "" {
 		s.inc.set(v.renamed)
 		v.answer.Incarnation = v.renamed
-		s.log.Warn("the database is older than what a node remembers: RECOVERY", keyNode, v.node.name)
 	}
 	if v.save || v.renamed != "" || s.inc.behind(nil) {
 		if err := s.store.read(context.WithoutCancel(r.Context()), s.inc.save); err != nil {
@@ -53,9 +51,6 @@ func (s *server) agentHello(w http.ResponseWriter, r *http.Request) error {
 	}
 	if v.answer.Accepted {
 		s.contacts.accept(v.node.id, v.answer.Session)
-	}
-	if v.ended {
-		s.log.Info("RECOVERY is over")
 	}
 	return writeJSON(w, http.StatusOK, v.answer)
 }
@@ -154,7 +149,7 @@ func (s *server) acceptedTx(t *tx, v *helloVerdict, h helloRequest) error {
 		}
 		t.ring(bellSched)
 	}
-	v.ended, err = s.endRecoveryTx(t)
+	_, err = s.endRecoveryTx(t)
 	return err
 }
 

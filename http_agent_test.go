@@ -1,5 +1,7 @@
 package main
 
+// The agent's doors: claims, hellos and what they settle, sessions, copies, reboots, silence, poll, log reads.
+
 import (
 	"context"
 	"encoding/json"
@@ -332,7 +334,7 @@ func TestCloneAndTokens(t *testing.T) {
 	}
 	var unbound string
 	w.write(func(t *tx) (err error) { _, unbound, err = mintTokenTx(t, "new", scopeAgent, nil, nil); return err })
-	if _, p := w.call("GET", "/api/v1/agent/poll", unbound, nil, nil); p == nil || p.Code != codeForbidden {
+	if _, p := w.call("GET", "/api/v1/agent/poll", unbound, nil, nil); p == nil || p.Code != codeWrongState {
 		t.Fatalf("poll before hello: %+v", p)
 	}
 	second := w.agent("a2", 0)

@@ -81,28 +81,28 @@ func newIncarnationName(counter int64) string {
 }
 
 // beginTx is the start: is the database behind the file? Then RECOVERY, in the same transaction that raises the counter.
-func (i *incarnation) beginTx(t *tx) (counter int64, recovery bool, err error) {
+func (i *incarnation) beginTx(t *tx) (counter int64, err error) {
 	var have, grant int64
 	found, err := t.one("SELECT start_counter, grant_no FROM server_state WHERE id = 1", nil, &have, &grant)
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	if !found {
 		if _, err := t.exec("INSERT INTO server_state (id, start_counter, grant_no) VALUES (1, 0, 0)"); err != nil {
-			return 0, false, err
+			return 0, err
 		}
 	}
 	f := i.known()
 	counter = max(have, f.Counter) + 1
 	if _, err := t.exec("UPDATE server_state SET start_counter = ?, grant_no = ? WHERE id = 1", counter, max(grant, f.Grant)); err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	if have >= f.Counter && grant >= f.Grant {
-		return counter, false, nil
+		return counter, nil
 	}
 	why := fmt.Sprintf("the database was restored: it knows start %d and grant %d, the incarnation file start %d and grant %d",
 		have, grant, f.Counter, f.Grant)
-	return counter, true, beginRecoveryTx(t, f, why)
+	return counter, beginRecoveryTx(t, f, why)
 }
 
 // set makes name the present incarnation. The file is written by save.

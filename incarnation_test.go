@@ -1,8 +1,12 @@
 package main
 
+// Restores and restarts on real files: what is known again, what is not started twice; the first start; serving and stopping.
+
 import (
+	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -338,6 +342,8 @@ func TestServeAndStop(t *testing.T) {
 	ctx, cancel := testContext(t)
 	ended := make(chan error, 1)
 	s := w.s
+	var lines syncText
+	s.log = slog.New(slog.NewTextHandler(&lines, nil))
 	go func() { ended <- s.serve(ctx) }()
 	waitFor(t, "the address file", func() bool {
 		b, err := os.ReadFile(w.dataFile(addressFile))
@@ -355,6 +361,7 @@ func TestServeAndStop(t *testing.T) {
 		t.Fatalf("the scheduler's loop does not run: %+v", ans)
 	}
 	w.jobIs(id, jobDispatching)
+	waitFor(t, "a log line for the event", func() bool { return strings.Contains(lines.String(), "event=JOB_DISPATCHED job=1") })
 	begin := time.Now()
 	cancel()
 	w.must(<-ended)
@@ -365,4 +372,22 @@ func TestServeAndStop(t *testing.T) {
 		t.Fatal("the address file is still there")
 	}
 	w.s = nil
+}
+
+// syncText collects what several goroutines write.
+type syncText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *syncText) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *syncText) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }

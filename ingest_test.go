@@ -1,5 +1,7 @@
 package main
 
+// Batches: compare-and-set on cursors, the ring, owners, records that cannot be stored, bodies that are not whole, group commit.
+
 import (
 	"bytes"
 	"compress/gzip"
@@ -340,8 +342,8 @@ func TestSourceWithoutCarrier(t *testing.T) {
 	}
 }
 
-// TestGroupCommitOfBatches: requests that wait together share a transaction; one that fails, and one that panics, undo only their own.
-func TestGroupCommitOfBatches(t *testing.T) {
+// TestBatchInAGroup: requests that wait together share a transaction; one that fails, and one that panics, undo only their own.
+func TestBatchInAGroup(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", 1)
 	hold, held := make(chan struct{}), make(chan struct{})

@@ -152,8 +152,7 @@ type offerPlan struct {
 
 // schedStep is one pass.
 func (s *server) schedStep(ctx context.Context, now time.Time) (time.Duration, error) {
-	offers := 0
-	err := s.store.write(ctx, func(t *tx) error {
+	return schedEvery, s.store.write(ctx, func(t *tx) error {
 		if _, _, on, err := s.inRecovery(t.conn); err != nil || on {
 			return err
 		}
@@ -169,13 +168,8 @@ func (s *server) schedStep(ctx context.Context, now time.Time) (time.Duration, e
 				return fmt.Errorf("offer job %d: %w", p.jobID, err)
 			}
 		}
-		offers = len(plans)
 		return nil
 	})
-	if offers > 0 && err == nil {
-		s.log.Debug("offered", "jobs", offers)
-	}
-	return schedEvery, err
 }
 
 // planTx decides, without writing.

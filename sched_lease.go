@@ -78,22 +78,22 @@ func (s *server) timersStep(ctx context.Context, now time.Time) (time.Duration, 
 		if ended, err := s.endRecoveryTx(t); err != nil || recovery || ended {
 			return err
 		}
-		return s.dueTx(t, now, offers, silent, sources)
+		return s.dueTx(t, offers, silent, sources)
 	})
 	return timersEvery, err
 }
 
 // dueTx applies what was found due, each looked at again: it may have changed since.
-func (s *server) dueTx(t *tx, now time.Time, offers, silent []runNow, sources []string) error {
+func (s *server) dueTx(t *tx, offers, silent []runNow, sources []string) error {
 	for _, r := range offers {
-		now, err := loadRun(t.conn, r.id)
+		again, err := loadRun(t.conn, r.id)
 		if err != nil {
 			return err
 		}
-		if now.state != runOffered {
+		if again.state != runOffered {
 			continue
 		}
-		if err := s.expireOfferTx(t, now); err != nil {
+		if err := s.expireOfferTx(t, again); err != nil {
 			return fmt.Errorf("expire offer of run %d: %w", r.id, err)
 		}
 	}

@@ -1,5 +1,7 @@
 package main
 
+// The scheduler as tables of before and after, offers that nobody claims, refusals, the reasons of waiting, and the cost of a pass.
+
 import (
 	"fmt"
 	"strings"

@@ -32,6 +32,7 @@ type server struct {
 	contacts *contacts
 	relay    *logRelay
 	timers   timers // used by the timers' loop only
+	told     int64  // newest event in the log; used by the log's loop only
 	loops    []*loop
 	started  time.Time
 	baseURL  string // "http://127.0.0.1:8600"
@@ -93,6 +94,7 @@ func newServer(ctx context.Context, o serverOptions) (s *server, err error) {
 	s.loops = []*loop{
 		{name: "scheduler", log: s.log, step: s.schedStep, wake: func() <-chan struct{} { return s.hub.listen(bellSched) }},
 		{name: "timers", log: s.log, step: s.timersStep},
+		{name: "log", log: s.log, step: s.tellStep, wake: func() <-chan struct{} { return s.hub.listen(bellEvents) }},
 		{name: "seal", log: s.log, step: s.sealStep},
 		{name: "wal", log: s.log, step: s.walStep},
 	}
@@ -107,9 +109,10 @@ func (s *server) begin(ctx context.Context) error {
 	}
 	s.inc = inc
 	var counter int64
-	var recovery bool
 	if err := s.store.write(ctx, func(t *tx) (err error) {
-		counter, recovery, err = inc.beginTx(t)
+		if _, err = t.one("SELECT COALESCE(max(id), 0) FROM events", nil, &s.told); err == nil {
+			counter, err = inc.beginTx(t)
+		}
 		return err
 	}); err != nil {
 		return fmt.Errorf("begin an incarnation: %w", err)
@@ -117,9 +120,6 @@ func (s *server) begin(ctx context.Context) error {
 	inc.set(newIncarnationName(counter))
 	if err := s.store.read(ctx, inc.save); err != nil {
 		return err
-	}
-	if recovery {
-		s.log.Warn("the database was restored: RECOVERY, nothing is started until every node has told what runs there")
 	}
 	return nil
 }

@@ -117,6 +117,13 @@ func (s *server) adoptLiveTx(t *tx, node nodeNow, h helloRequest, j jobNow, r ru
 // replaceRunTx frees a job for an adopted run: an offer in its place is withdrawn, and a finished job is no longer cancelled (a newer run
 // proves a retry that was forgotten).
 func (s *server) replaceRunTx(t *tx, j jobNow, other *runNow) (jobNow, error) {
+	if other != nil {
+		now, err := loadRun(t.conn, other.id) // it may have lost its offer with the slot already
+		if err != nil {
+			return j, err
+		}
+		*other = now
+	}
 	if other != nil && other.state == runOffered {
 		if err := s.burnRunTx(t, *other, cause{
 			ev: jobOfferWithdrawn, actor: actorServer,

@@ -1,5 +1,7 @@
 package main
 
+// Every state with every event on a real store, the last belts of the schema, and what people do to a job in each state.
+
 import (
 	"fmt"
 	"slices"
