@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -85,17 +87,22 @@ func newFileSource(src, kind, path string, dec fileDecoder, read *fileReader, ne
 	return s
 }
 
-// open opens the file if it is there.
+// open opens the file if it is there. What is no regular file (a job can put a fifo in its place) counts as not there, and opening it
+// never waits for a writer.
 func (s *fileSource) open() (bool, error) {
 	if s.f != nil {
 		return true, nil
 	}
-	f, err := os.Open(s.path)
+	f, err := os.OpenFile(s.path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return false, errors.Join(err, f.Close())
 	}
 	s.f = f
 	return true, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -558,5 +559,20 @@ func TestBatchLineEncoding(t *testing.T) {
 		if c := l.srv.cur[l.src]; name == "newlines" && c.N < 2000 {
 			t.Fatalf("%s: %+v", name, c)
 		}
+	}
+}
+
+// TestFileThatIsAFifo: a job that puts a fifo in the place of its log neither blocks the uploader nor keeps the source open for ever.
+func TestFileThatIsAFifo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.txt")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := newLogLife(t, newCasServer(), path)
+	l.settle()
+	l.s.finish(0)
+	l.settle()
+	if c := l.srv.cur[l.src]; !c.Done || c.N != 0 {
+		t.Fatalf("cursor %+v", c)
 	}
 }
