@@ -70,8 +70,8 @@ type jobView struct {
 	CreatedMS   int64          `json:"created_ms"`
 	StartedMS   *int64         `json:"started_ms"` // of the newest run
 	EndedMS     *int64         `json:"ended_ms"`
-	Runs        []string       `json:"runs"` // oldest first, "12.1"
-	Drained     bool           `json:"drained"` // the newest run's sources are all taken
+	Runs        []string       `json:"runs"`               // oldest first, "12.1"
+	Drained     bool           `json:"drained"`            // the newest run's sources are all taken
 	Warnings    []string       `json:"warnings,omitempty"` // of a submit
 }
 

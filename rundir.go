@@ -10,6 +10,7 @@ package main
 //	log.txt     the process itself, stdout and stderr, O_APPEND
 //	stop.json   agent: end it, then SIGUSR1 to the supervisor
 //	leader.json supervisor: the leader ended, the rest of the tree is being ended
+//	unkillable.json supervisor: pids that outlived SIGKILL by 10 s, perhaps the leader itself; means nothing beside exit.json
 //	exit.json   supervisor (agent when the supervisor died): the tree is empty, this is how it ended
 
 import (
@@ -141,6 +142,12 @@ func (d runDir) exit() (e runExit, ok bool, err error) {
 func (d runDir) leader() (e runExit, ok bool, err error) {
 	ok, err = d.load("leader.json", &e)
 	return e, ok, err
+}
+
+// unkillable are pids that outlived SIGKILL, as the supervisor last saw them; none when there is no such file.
+func (d runDir) unkillable() (pids []int, err error) {
+	_, err = d.load("unkillable.json", &pids)
+	return pids, err
 }
 
 // load reads a JSON file of the folder; a missing one is not an error.

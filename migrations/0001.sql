@@ -80,7 +80,7 @@ CREATE TABLE jobs (
   kind             TEXT NOT NULL DEFAULT 'TRAIN' CHECK (kind IN ('TRAIN', 'EVALUATE')),
   name             TEXT NOT NULL CHECK (name <> ''),
   state            TEXT NOT NULL CHECK (state IN ('QUEUED', 'DISPATCHING', 'RUNNING', 'CANCELLING', 'LOST', 'SUCCEEDED', 'FAILED', 'CANCELLED')),
-  reason           TEXT,                             -- of the terminal state; NULL else
+  reason           TEXT,                             -- of FAILED and CANCELLED; NULL else
   detail           TEXT,                             -- one line a node for START_FAILED
   state_ms         INTEGER NOT NULL,                 -- when it came into this state
   argv             TEXT NOT NULL CHECK (json_valid(argv)),   -- [string]
@@ -118,9 +118,12 @@ CREATE TABLE jobs (
   created_ms       INTEGER NOT NULL,
   CHECK ((state IN ('DISPATCHING', 'RUNNING', 'LOST')) <= (run_id IS NOT NULL)),
   CHECK ((state IN ('QUEUED', 'SUCCEEDED', 'FAILED', 'CANCELLED')) <= (run_id IS NULL)),
-  CHECK ((state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')) = (reason IS NOT NULL))
+  CHECK ((state IN ('FAILED', 'CANCELLED')) <= (reason IS NOT NULL)),
+  CHECK ((reason IS NOT NULL) <= (state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')))
 ) STRICT;
 CREATE INDEX jobs_queue ON jobs (priority DESC, rank, id) WHERE state = 'QUEUED';
+-- What the queue asks for, each kind in queue order: a pass looks only at the heads of kinds that fit somewhere.
+CREATE INDEX jobs_shape ON jobs (gpus, node, gpu_model, gpu_memory_bytes, priority DESC, rank, id, not_before_ms) WHERE state = 'QUEUED';
 CREATE INDEX jobs_state ON jobs (state, id);
 CREATE INDEX jobs_name ON jobs (name, id);
 

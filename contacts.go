@@ -1,0 +1,69 @@
+package main
+
+// What only the running server knows and may lose: when each node was heard last, which session was accepted, the unfinished last line of
+// each run's log.
+
+import (
+	"sync"
+	"time"
+)
+
+// contacts is made by newServer; all of it is lost at a restart without harm.
+type contacts struct {
+	mu       sync.Mutex
+	seen     map[int64]time.Time // by node
+	accepted map[int64]int64     // by node: newest session that said a complete hello to this process
+	live     map[int64]logItem   // by run
+}
+
+func newContacts() *contacts {
+	return &contacts{seen: map[int64]time.Time{}, accepted: map[int64]int64{}, live: map[int64]logItem{}}
+}
+
+// touch notes that a node was heard.
+func (c *contacts) touch(nodeID int64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[nodeID] = now
+}
+
+func (c *contacts) accept(nodeID, session int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.accepted[nodeID] = session
+}
+
+func (c *contacts) acceptedSession(nodeID int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.accepted[nodeID]
+}
+
+// setLive keeps the unfinished last line of a run; nil drops it.
+func (c *contacts) setLive(runID int64, line *logItem) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if line == nil {
+		delete(c.live, runID)
+		return
+	}
+	c.live[runID] = *line
+}
+
+// lastSeen is when a node was heard last: by this process, else as the last hello stored it.
+func (s *server) lastSeen(nodeID int64, storedMS int64) time.Time {
+	s.contacts.mu.Lock()
+	defer s.contacts.mu.Unlock()
+	if at, ok := s.contacts.seen[nodeID]; ok {
+		return at
+	}
+	return time.UnixMilli(storedMS)
+}
+
+// liveLine is the unfinished last line of a run's log, when there is one.
+func (s *server) liveLine(runID int64) (logItem, bool) {
+	s.contacts.mu.Lock()
+	defer s.contacts.mu.Unlock()
+	line, ok := s.contacts.live[runID]
+	return line, ok
+}

@@ -1,0 +1,43 @@
+package main
+
+// Runs over HTTP: list and show.
+
+import "net/http"
+
+func (s *server) getRuns(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r, "job", "state", "node", "project", "limit", "after", "before")
+	f := runFilter{states: q.words("state", runStates), node: q.text("node"), project: q.text("project"), page: q.page()}
+	if q.err != nil {
+		return q.err
+	}
+	var runs list[runView]
+	if err := s.store.read(r.Context(), func(c *conn) (err error) {
+		if job := q.text("job"); job != "" {
+			if f.jobID, err = resolveJob(c, job); err != nil {
+				return err
+			}
+		}
+		runs, err = listRuns(c, f)
+		return err
+	}); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, runs)
+}
+
+func (s *server) getRun(w http.ResponseWriter, r *http.Request) error {
+	if err := queryOf(r).err; err != nil {
+		return err
+	}
+	var view runView
+	if err := s.store.read(r.Context(), func(c *conn) error {
+		id, err := resolveRun(c, r.PathValue("run"))
+		if err == nil {
+			view, err = readRunView(c, id)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, view)
+}

@@ -1,0 +1,151 @@
+package main
+
+// What a start checks and a first start writes: the data folder, the tokens that live in files, the address to listen on.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Names of the tokens that live in files.
+const (
+	adminTokenName = "admin"
+	agentTokenName = "agent-local"
+)
+
+// prepareDataDir makes the data folder and refuses a network file system: SQLite's locks and fsync do not hold there.
+func prepareDataDir(dir string, force bool) error {
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(agentTokenFile)), 0o700); err != nil {
+		return newProblem(codeUsage, "choose another data_dir in server.yaml", "make the data folder: %v", err)
+	}
+	kind, err := networkFS(dir)
+	if err != nil {
+		return fmt.Errorf("look at the file system of %s: %w", dir, err)
+	}
+	if kind != "" && !force {
+		return newProblem(codeUsage, "set data_dir in server.yaml to a folder on a local disk, or start with --force-network-fs and risk the database",
+			"%s is on %s, where a database can be lost", dir, kind)
+	}
+	return nil
+}
+
+// ensureTokens makes the admin token (server.yaml) and this machine's agent token (tokens/agent-local) what the database knows: minted by
+// the first start, put back after a restore.
+func (s *server) ensureTokens(ctx context.Context, home string) error {
+	agentPath := filepath.Join(s.cfg.DataDir, agentTokenFile)
+	kept, err := os.ReadFile(agentPath)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the agent's token: %w", err)
+	}
+	var admin, agent string
+	if err := s.store.write(ctx, func(t *tx) (err error) {
+		if admin, err = ensureTokenTx(t, adminTokenName, scopeAdmin, s.cfg.AdminToken); err != nil {
+			return err
+		}
+		agent, err = ensureTokenTx(t, agentTokenName, scopeAgent, strings.TrimSpace(string(kept)))
+		return err
+	}); err != nil {
+		return fmt.Errorf("make tokens: %w", err)
+	}
+	if agent != strings.TrimSpace(string(kept)) {
+		if err := writeAtomic(agentPath, []byte(agent+"\n")); err != nil {
+			return err
+		}
+	}
+	if admin == s.cfg.AdminToken {
+		return nil
+	}
+	s.cfg.AdminToken = admin
+	return appendAdminToken(filepath.Join(home, serverYAML), admin)
+}
+
+// appendAdminToken adds the token to server.yaml, mode 0600, and leaves the rest of the file as its owner wrote it.
+func appendAdminToken(path, token string) error {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
+		text = append(text, '\n')
+	}
+	return writeAtomic(path, append(text, []byte("admin_token: "+token+"\n")...))
+}
+
+// checkBind looks at the address to listen on: loopback is fine, a private range is said, a public one over plain HTTP has to be meant.
+// 0.0.0.0 counts as the worst address of the machine.
+func checkBind(cfg serverConfig, log *slog.Logger) error {
+	worst, err := worstAddress(cfg.Host)
+	if err != nil {
+		return newProblem(codeUsage, "set host in server.yaml to an address of this machine", "host %q: %v", cfg.Host, err)
+	}
+	switch {
+	case worst.IsLoopback():
+	case worst.IsPrivate() || worst.IsLinkLocalUnicast() || carrierGrade.Contains(worst):
+		log.Warn("listening beyond this machine over plain HTTP: whoever sees this network sees the tokens", "host", cfg.Host)
+	case !cfg.InsecureHTTP:
+		return newProblem(codeUsage, "listen on 127.0.0.1 or a private address, or set insecure_http: true in server.yaml",
+			"host %s is reachable at the public address %s, and plain HTTP shows the tokens", cfg.Host, worst)
+	}
+	return nil
+}
+
+// carrierGrade is 100.64.0.0/10: Tailscale and carrier-grade NAT, not reachable from the internet.
+var carrierGrade = netip.MustParsePrefix("100.64.0.0/10")
+
+// worstAddress is the most public address that a host name or address makes the server reachable at.
+func worstAddress(host string) (netip.Addr, error) {
+	var all []netip.Addr
+	if a, err := netip.ParseAddr(host); err == nil && !a.IsUnspecified() {
+		all = []netip.Addr{a}
+	} else if err != nil {
+		ips, err := net.LookupIP(host)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		for _, ip := range ips {
+			if a, ok := netip.AddrFromSlice(ip); ok {
+				all = append(all, a)
+			}
+		}
+	} else {
+		addrs, err := net.InterfaceAddrs()
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		for _, x := range addrs {
+			if n, ok := x.(*net.IPNet); ok {
+				if a, ok := netip.AddrFromSlice(n.IP); ok {
+					all = append(all, a)
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return netip.Addr{}, errors.New("it has no address")
+	}
+	rank := func(a netip.Addr) int {
+		switch {
+		case a.IsLoopback():
+			return 0
+		case a.IsPrivate() || a.IsLinkLocalUnicast() || carrierGrade.Contains(a):
+			return 1
+		}
+		return 2
+	}
+	worst := all[0].Unmap()
+	for _, a := range all {
+		if a = a.Unmap(); rank(a) > rank(worst) {
+			worst = a
+		}
+	}
+	return worst, nil
+}

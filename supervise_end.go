@@ -1,0 +1,115 @@
+package main
+
+// The end of a run: what is known of it, what it is called, and exit.json. Facts only; whether it is tried again is the server's business.
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+)
+
+// note takes the end of a child.
+func (s *supervision) note(r reaped) {
+	if r.pid == 0 {
+		return
+	}
+	s.usage.Utime = addTimes(s.usage.Utime, r.usage.Utime)
+	s.usage.Stime = addTimes(s.usage.Stime, r.usage.Stime)
+	s.usage.Maxrss = max(s.usage.Maxrss, r.usage.Maxrss)
+	ours := s.ending != nil && !s.ending.killing.IsZero()
+	s.killed = s.killed || r.status.Signaled() && r.status.Signal() == syscall.SIGKILL && !ours
+	if r.pid != s.tree.leader.pid {
+		return
+	}
+	now := time.Now()
+	s.over, s.endAt = true, now
+	e := &s.end.exitInfo
+	e.Code, e.StartedMS, e.EndedMS, e.DurationS = r.status.ExitStatus(), s.started.UnixMilli(), now.UnixMilli(), now.Sub(s.started).Seconds()
+	if r.status.Signaled() {
+		e.Code, e.Signal = -1, int(r.status.Signal())
+	}
+	s.judge()
+}
+
+// judge fills in what is known of the end so far.
+func (s *supervision) judge() {
+	e := &s.end.exitInfo
+	e.OOM = s.oom.evidence(s.tree.cgroup, s.killed)
+	e.Reason = endReason(*e, s.cause, hostGoesDown(*e, s.termAt, s.endAt))
+	e.UserS, e.SystemS = secondsOf(s.usage.Utime), secondsOf(s.usage.Stime)
+	e.MaxRSSBytes = int64(s.usage.Maxrss) * maxRSSUnit
+	e.LogSize = s.dir.logSize()
+}
+
+// conclude writes the end of a run whose tree is empty.
+func (s *supervision) conclude() {
+	s.end.Unkillable = nil
+	s.judge()
+	s.writeExit()
+}
+
+// writeExit writes exit.json, however long it takes (disk full): until then the run is not over for anybody.
+func (s *supervision) writeExit() {
+	s.end.LogSize = s.dir.logSize()
+	b, err := json.Marshal(s.end)
+	for wait := time.Second; err == nil; wait = min(2*wait, 10*time.Second) {
+		werr := writeOnce(s.dir.file("exit.json"), append(b, '\n'))
+		if werr == nil || errors.Is(werr, os.ErrExist) {
+			break
+		}
+		s.say("write exit.json: %v", werr)
+		time.Sleep(wait)
+	}
+	if err = errors.Join(err, s.tree.cgroup.remove(s.left)); err != nil {
+		s.say("conclude: %v", err)
+	}
+}
+
+// endReason names the end of a leader. cause is what we ended it for, "" when we did not.
+func endReason(e exitInfo, cause string, hostGoesDown bool) string {
+	switch {
+	case cause != "":
+		return cause
+	case hostGoesDown:
+		return reasonKilledByHost
+	case e.Signal == int(syscall.SIGKILL) && e.OOM != "":
+		return reasonHostOOM
+	case e.Signal == int(syscall.SIGKILL):
+		return reasonKilledByHost
+	case e.Signal != 0:
+		return reasonSignal
+	case e.Code != 0:
+		return reasonExitCode
+	}
+	return ""
+}
+
+// shutdownWindow: systemd gives processes 90 s between TERM and KILL at a shutdown.
+const shutdownWindow = 120 * time.Second
+
+// hostGoesDown guesses whether a run ended because the machine is being shut down: somebody told the supervisor itself to go, which
+// a shutdown does to everybody, or logins are closed already while a signal of shutdowns ended the run. An end with code 0 needs both: a
+// training that saves at TERM ends so, but so does one that was just done.
+func hostGoesDown(e exitInfo, termAt, endAt time.Time) bool {
+	told := !termAt.IsZero() && endAt.Sub(termAt) < shutdownWindow
+	_, err := os.Stat("/run/nologin")
+	closed := err == nil
+	if e.Code == 0 {
+		return told && closed
+	}
+	sig := syscall.Signal(e.Signal)
+	return told || closed && (sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGKILL)
+}
+
+// seconds of a spec or an order; below 0 is 0, and what no timer can hold is a hundred years.
+func seconds(s float64) time.Duration {
+	return time.Duration(min(max(s, 0), 100*365*86400) * float64(time.Second))
+}
+
+func secondsOf(t syscall.Timeval) float64 { return time.Duration(t.Nano()).Seconds() }
+
+func addTimes(a, b syscall.Timeval) syscall.Timeval {
+	return syscall.NsecToTimeval(a.Nano() + b.Nano())
+}
