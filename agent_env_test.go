@@ -42,9 +42,12 @@ func TestBuildJobEnv(t *testing.T) {
 			"GPUCTL_RUN_UID": "u1", "GPUCTL_JOB_ID": "12", "GPUCTL_SDK_FILE": "/sdk", "GPUCTL_RUN": "-",
 		}, ""},
 		{
-			"layers", startPayload{Env: map[string]string{"PATH": "/mine", "A": "captured", "PYTHONUNBUFFERED": "0", "GPUCTL_EVIL": "x"}},
-			map[string]string{"A": "default", "B": "default", "GPUCTL_X": "y"}, false,
-			map[string]string{"PATH": "/mine", "A": "captured", "B": "default", "PYTHONUNBUFFERED": "0", "GPUCTL_EVIL": "-", "GPUCTL_X": "-"}, "",
+			"layers",
+			startPayload{Env: map[string]string{"PATH": "/mine", "A": "captured", "PYTHONUNBUFFERED": "0", "GPUCTL_EVIL": "x"}},
+			map[string]string{"A": "default", "B": "default", "GPUCTL_X": "y"},
+			false,
+			map[string]string{"PATH": "/mine", "A": "captured", "B": "default", "PYTHONUNBUFFERED": "0", "GPUCTL_EVIL": "-", "GPUCTL_X": "-"},
+			"",
 		},
 		{"ours win", startPayload{Env: map[string]string{"CUDA_VISIBLE_DEVICES": "0,1,2,3", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, Slots: gpu("GPU-b")}, nil, false, map[string]string{
 			"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

@@ -194,6 +194,7 @@ func TestAgentSupervisorKilled(t *testing.T) {
 	if got := s.last(uid); got.Truth != tellAlive {
 		t.Fatalf("told %+v", got)
 	}
+	s.with(func() { clear(s.commands) })
 	if err := os.WriteFile(s.home+"/stop", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

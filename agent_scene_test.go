@@ -40,12 +40,20 @@ type agentScene struct {
 	claim    func(q claimRequest) claimAnswer // default: grant
 	unsettle map[string]bool                  // not settled for these
 	polls    int
+	met      bool // a hello was accepted
 	grants   int64
 }
 
 func newAgentScene(t *testing.T) *agentScene {
+	home, err := os.MkdirTemp("", "gpuctl-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // a supervisor that just learns that it has no grant may still make a file
+		waitFor(t, "the home to be removed", func() bool { return os.RemoveAll(home) == nil })
+	})
 	s := &agentScene{
-		t: t, home: t.TempDir(), inc: "1-a", sessions: map[string]int64{}, commands: map[int64]wireCommand{}, answers: map[int64]commandAnswer{},
+		t: t, home: home, inc: "1-a", sessions: map[string]int64{}, commands: map[int64]wireCommand{}, answers: map[int64]commandAnswer{},
 		unsettle: map[string]bool{},
 	}
 	mux := http.NewServeMux()
@@ -98,7 +106,7 @@ func (s *agentScene) serveHello(w http.ResponseWriter, r *http.Request) {
 		sceneWrite(s, w, ans)
 		return
 	}
-	ans.Accepted = true
+	ans.Accepted, s.met = true, true
 	s.hellos = append(s.hellos, q)
 	for _, t := range q.Runs {
 		if (t.Truth == tellEnded || t.Truth == tellGone) && !s.unsettle[t.UID] {
@@ -119,7 +127,9 @@ func (s *agentScene) servePoll(w http.ResponseWriter, r *http.Request) {
 	have := strings.Split(r.URL.Query().Get("have"), ",")
 	until := time.Now().Add(time.Duration(wait) * time.Second)
 	s.mu.Lock()
-	s.polls++
+	if s.polls++; !s.met {
+		s.t.Error("polled before a hello was accepted")
+	}
 	inc := s.inc
 	s.mu.Unlock()
 	for {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -183,6 +184,8 @@ func TestAgentNewIncarnationBurns(t *testing.T) {
 	old := newUID()
 	s.folder(old, fateBurn)
 	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
 	s.claim = func(claimRequest) claimAnswer {
 		<-hold
 		return claimAnswer{Gpuctl: 1, Verdict: verdictGrant, Incarnation: "1-a", Run: "7.1", Attempt: 1, Grant: 1}
@@ -199,7 +202,7 @@ func TestAgentNewIncarnationBurns(t *testing.T) {
 		defer s.mu.Unlock()
 		return s.hellos[len(s.hellos)-1].Incarnation == "2-b"
 	})
-	close(hold)
+	release()
 	s.with(func() {
 		for _, h := range s.hellos {
 			if h.Incarnation != "2-b" {

@@ -79,8 +79,8 @@ func (a *agent) stop(uid string, p stopPayload) error {
 	return nil
 }
 
-// verify tells the truth of a run by hello. What has no fate and nobody to start it is burned by that hello; what has no folder and no
-// process gets one here, to be burned.
+// verify tells the truth of a run by hello, which burns what has no fate and nobody to start it. What has no folder and no process gets one
+// here, to be burned.
 func (a *agent) verify(uid string) error {
 	a.asked(uid)
 	defer a.helloBell.ring()
@@ -92,10 +92,8 @@ func (a *agent) verify(uid string) error {
 	if err != nil || a.startedHere(uid, marked[uid]) {
 		return err // the hello tells it by its marker
 	}
-	if _, err := makeRunFolder(dir); err != nil {
-		return err
-	}
-	return a.burn(uid, time.Now(), "asked about and unknown here")
+	_, err = makeRunFolder(dir)
+	return err
 }
 
 // signal sends one signal to a run's tree, once a command: a repeated one is only answered again.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -26,6 +27,8 @@ func TestAgentStopsARun(t *testing.T) {
 func TestAgentStopBeforeTheFate(t *testing.T) {
 	s := newAgentScene(t)
 	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
 	s.claim = func(q claimRequest) claimAnswer { <-hold; return s.grant(q) }
 	s.play(s.options())
 	s.ready()
@@ -34,8 +37,8 @@ func TestAgentStopBeforeTheFate(t *testing.T) {
 	waitFor(t, "the claim", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.claims) == 1 })
 	s.order(2, cmdStop, uid, stopPayload{Reason: reasonCancelled})
 	s.waitTruth(uid, tellGone)
-	close(hold)
 	waitFor(t, "the supervisor to go away", func() bool { held, err := s.dir(uid).supervised(); return err == nil && !held })
+	release()
 	if _, err := os.Stat(s.home + "/started"); err == nil {
 		t.Fatal("started after the stop")
 	}
@@ -139,8 +142,10 @@ func TestAgentSignalsOnce(t *testing.T) {
 	waitFor(t, "the answer", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[2].OK })
 	waitFor(t, "the signal", func() bool { b, _ := os.ReadFile(s.dir(uid).logPath()); return strings.Contains(string(b), "got") })
 	s.with(func() { clear(s.answers) })
-	s.order(3, cmdSignal, uid, signalPayload{Signal: 99})
-	waitFor(t, "the answer to nonsense", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[3].Error != "" })
+	for id, sig := range map[int64]int{3: 99, 13: 0, 23: -9} {
+		s.order(id, cmdSignal, uid, signalPayload{Signal: sig})
+		waitFor(t, "the answer to nonsense", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.answers[id].Error != "" })
+	}
 	if err := os.WriteFile(s.home+"/stop", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -91,6 +91,13 @@ func (a *agent) tellStarted(dir runDir, t *runTell, marked []int) {
 		case over:
 			t.Truth, t.Exit, t.LeftAlone, t.Unkillable = tellExiting, &leader.exitInfo, leader.LeftAlone, leader.Unkillable
 		}
+		if t.Truth == tellAlive { // the leader itself may be what does not die
+			if pids, err := dir.unkillable(); err != nil {
+				t.DetailError = err.Error()
+			} else {
+				t.Unkillable = pids
+			}
+		}
 		return
 	}
 	if !ended { // the supervisor died with or before its tree: conclude what can be known

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -160,6 +161,36 @@ func TestUploadRefusedForEver(t *testing.T) {
 	w.checkLog(other)
 }
 
+// The core may speak while a batch is under way: the answer then says nothing about what is made since.
+func TestUploadInterruptedInFlight(t *testing.T) {
+	w, answer := uploadWorld(t)
+	r := w.addRun()
+	r.write(w, []byte("one\ntwo\nthree, but not"))
+	size := int64(len(r.gens[0]))
+	r.write(w, []byte(" this\nnor this\n"))
+	r.gens[0] = r.gens[0][:size]
+	r.ended = true
+	answer(func(b []byte) (batchAnswer, error) {
+		answer(func(b []byte) (batchAnswer, error) { return w.srv.apply(b), nil })
+		w.u.finishLog(r.dir.uid(), size)
+		w.u.align(map[string]wireCursor{})
+		return batchAnswer{Gpuctl: 1, Acks: map[string]wireCursor{r.src(): {}}}, nil // refused
+	})
+	w.step()
+	w.settle()
+	w.checkLog(r)
+	other := w.addRun()
+	answer(func(b []byte) (batchAnswer, error) {
+		answer(func(b []byte) (batchAnswer, error) { return w.srv.apply(b), nil })
+		w.u.dropLog(other.dir.uid())
+		return w.srv.apply(b), nil
+	})
+	w.step()
+	if len(w.u.logs) != 1 {
+		t.Fatal("came back")
+	}
+}
+
 func TestUploadFacts(t *testing.T) {
 	w, _ := uploadWorld(t)
 	big := strings.Repeat("x", 200<<10)
@@ -248,15 +279,17 @@ func TestUploadUnknown(t *testing.T) {
 	}
 }
 
-// The truncation of a log becomes a fact, once, also over restarts.
-func TestUploadTruncationIsTold(t *testing.T) {
+// A log that is truncated again and again becomes a fact, once, also over restarts.
+func TestUploadFlappingIsTold(t *testing.T) {
 	w, _ := uploadWorld(t)
 	r := w.addRun()
 	w.step()
-	r.truncate(w)
-	for range 3 {
-		w.now = w.now.Add(time.Second)
-		w.step()
+	for range 6 {
+		r.truncate(w)
+		for range 3 {
+			w.now = w.now.Add(10 * time.Second)
+			w.step()
+		}
 	}
 	events := map[string]int{}
 	for _, p := range w.srv.records[w.u.own[0].src] {
@@ -269,7 +302,7 @@ func TestUploadTruncationIsTold(t *testing.T) {
 		}
 		events[e.Type+" "+f.Key]++
 	}
-	if k := "LOG_TRUNCATED LOG_TRUNCATED-" + r.src() + "-1"; len(events) != 1 || events[k] != 1 {
+	if k := "SOURCE_FLAPPING SOURCE_FLAPPING-" + r.src() + "-4"; len(events) != 1 || events[k] != 1 {
 		t.Fatalf("%v", events)
 	}
 }
@@ -277,6 +310,7 @@ func TestUploadTruncationIsTold(t *testing.T) {
 // The loop itself, over HTTP, with a run that writes, and an end that is waited for.
 func TestUploadLoopOverHTTP(t *testing.T) {
 	srv := newCasServer()
+	applied := make(chan struct{}, 1)
 	hs := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -284,6 +318,10 @@ func TestUploadLoopOverHTTP(t *testing.T) {
 		}
 		if err := json.NewEncoder(rw).Encode(srv.apply(b)); err != nil {
 			return
+		}
+		select {
+		case applied <- struct{}{}:
+		default:
 		}
 	}))
 	defer hs.Close()
@@ -306,13 +344,30 @@ func TestUploadLoopOverHTTP(t *testing.T) {
 	go func() { ended <- w.u.run(ctx) }()
 	r := w.addRun()
 	began := time.Now()
-	until := func(what string, ok func() bool) {
+	until := func(what string, ok func() bool) { // everybody calls at once meanwhile
 		t.Helper()
 		for !ok() {
-			if time.Since(began) > 20*time.Second {
+			var all sync.WaitGroup
+			for _, call := range []func(){
+				func() { w.u.addNodeSample(nodeSample{AtMS: 1}) },
+				func() { w.must(w.u.addFact(factItem{Key: "k", Kind: "env"})) },
+				func() { w.u.addLog(r.dir) },
+				func() { w.u.align(srv.cursors(w.u.sources())) },
+				func() { w.u.dropLog(newUID()) },
+				func() {
+					if len(w.u.unknown()) > 0 || w.u.unsent() < 0 {
+						t.Error("a source became unknown")
+					}
+				},
+			} {
+				all.Go(call)
+			}
+			all.Wait()
+			select {
+			case <-applied:
+			case <-time.After(20 * time.Second):
 				t.Fatalf("waited for %s", what)
 			}
-			time.Sleep(time.Millisecond)
 		}
 	}
 	r.write(w, []byte("one\n\r10%"))

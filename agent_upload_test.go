@@ -465,7 +465,7 @@ func TestUploadSchedules(t *testing.T) {
 					truncations++
 				}
 			}
-			switch w.r.IntN(12) {
+			switch w.r.IntN(13) {
 			case 0:
 				w.start()
 				lives++
@@ -487,6 +487,12 @@ func TestUploadSchedules(t *testing.T) {
 				}
 			case 5:
 				w.hello()
+			case 6:
+				w.must(w.u.facts.seal())
+				w.must(w.u.node.seal())
+				if w.r.IntN(2) == 0 {
+					w.u.node.makeRoom()
+				}
 			default:
 				w.step()
 			}

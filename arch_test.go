@@ -169,7 +169,7 @@ func TestFileShape(t *testing.T) {
 		if lines := s.fset.File(f.Pos()).LineCount(); lines > archMaxLines {
 			t.Errorf("%s has %d lines, more than %d: split it by subject", n, lines, archMaxLines)
 		}
-		if len(archDuty(f)) < 20 {
+		if s.files[n] != nil && len(archDuty(f)) < 20 {
 			t.Errorf("%s: no opening comment that says its duty", n)
 		}
 		if banned.MatchString(n) {

@@ -161,7 +161,11 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 		return err
 	}
 	defer stop()
-	return do(ctx, fs.Args())
+	err = do(ctx, fs.Args())
+	if p, ok := asProblem(err); ok && p.Code == codeUsage && p.Hint == "" {
+		p.Hint = "gpuctl help " + cmd.words
+	}
+	return err
 }
 
 // settle checks the global flags and sets the printer by them.
@@ -232,6 +236,9 @@ func argCount(args []string, least, most int, what string) error {
 	}
 	if most >= 0 && len(args) > most {
 		return newProblem(codeUsage, "quote it when it has blanks", "unexpected %q", args[most])
+	}
+	if i := slices.Index(args, ""); i >= 0 {
+		return newProblem(codeUsage, "a variable in the script that is not set?", "word %d is empty", i+1)
 	}
 	return nil
 }

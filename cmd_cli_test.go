@@ -178,6 +178,12 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+func TestEmptyWord(t *testing.T) {
+	if got := runCLI(t, "", nil, "job", "show", ""); got.code != 2 || !strings.Contains(got.err, "word 1 is empty") {
+		t.Errorf("exit %d, %s", got.code, got.err)
+	}
+}
+
 func TestErrorShape(t *testing.T) {
 	got := runCLI(t, "http://127.0.0.1:1", nil, "-o", "json", "job", "list")
 	var shape struct {

@@ -175,8 +175,8 @@ func (w *jobWatch) look(ctx context.Context) (jobView, error) {
 	if same && time.Since(w.asked) < 200*time.Millisecond && !sleep(ctx, 250*time.Millisecond) { // not in a circle
 		return job, interrupted(ctx)
 	}
-	if !w.asked.IsZero() && before.State != job.State && job.State == jobQueued {
-		w.f.say("gpuctl: job %s is queued again%s", w.ref, reasonText(job.Reason, job.Detail))
+	if before.State != jobDispatching && before.State != "" && before.State != job.State && job.State == jobQueued {
+		w.f.say("gpuctl: job %s is queued again%s", w.ref, w.lastEnd(ctx, job))
 	}
 	w.asked = time.Now()
 	switch {
@@ -186,12 +186,31 @@ func (w *jobWatch) look(ctx context.Context) (jobView, error) {
 		w.slow = false
 	case same:
 		w.slow = true
-		if why, err := w.f.cl.jobWhy(ctx, w.ref); err == nil && why.Summary != "" && why.Summary != w.told {
-			w.told = why.Summary
+		if why, err := w.f.cl.jobWhy(ctx, w.ref); err == nil && why.Summary != "" && countdown().ReplaceAllString(why.Summary, "") != w.told {
+			w.told = countdown().ReplaceAllString(why.Summary, "")
 			w.f.say("gpuctl: waiting: %s", why.Summary)
 		}
 	}
 	return job, nil
+}
+
+// countdown is what changes in a reason to wait without being news: a length of time.
+var countdown = lazyRegexp(`\b[0-9.]+(ms|s|m|h|d)[0-9a-z]*`)
+
+// lastEnd says how the newest run of a job that waits again ended, "" when that cannot be asked.
+func (w *jobWatch) lastEnd(ctx context.Context, job jobView) string {
+	if len(job.Runs) == 0 {
+		return reasonText(job.Reason, job.Detail)
+	}
+	run, err := w.f.cl.run(ctx, job.Runs[len(job.Runs)-1])
+	if err != nil {
+		return "" // the next request says what is wrong with the server
+	}
+	text := ": " + run.ID + " ended"
+	if end := endText(run.ExitCode, run.Signal); end != "" {
+		text += ", " + end
+	}
+	return text + reasonText(run.Reason, run.Detail)
 }
 
 // jobSettled reports whether nothing more comes of a job: it is over, and the log of its newest run, if it has one, is taken to its end.

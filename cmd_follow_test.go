@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -44,7 +45,7 @@ func (f *fakeJob) addLog(run string, log *fakeLog, page int, before func(n int, 
 	f.logs[run] = log
 	n := 0
 	f.on("GET /runs/"+run, func(w http.ResponseWriter, r *http.Request) {
-		tellJSON(w, 200, runView{ID: run, State: runEnded, Log: logStats{Lines: int64(len(log.lines))}})
+		tellJSON(w, 200, runView{ID: run, State: runEnded, Signal: ptr(int64(9)), Reason: ptr(reasonKilledByHost), Log: logStats{Lines: int64(len(log.lines))}})
 	})
 	f.on("GET /runs/"+run+"/log", func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
@@ -195,7 +196,7 @@ func TestFollowAttempts(t *testing.T) {
 	if n := strings.Count(said, "waiting: both cpu slots are busy"); n != 1 {
 		t.Errorf("the reason to wait was told %d times:\n%s", n, said)
 	}
-	for _, want := range []string{"job 12 is queued again (KILLED_BY_HOST)", "12.2 begins"} {
+	for _, want := range []string{"job 12 is queued again: 12.1 ended, signal 9 (KILLED_BY_HOST)", "12.2 begins"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q was not said:\n%s", want, said)
 		}
@@ -296,8 +297,13 @@ func TestLogsTail(t *testing.T) {
 		}
 	}
 	got := runCLI(t, f.URL, nil, "logs", "-o", "json", "12.1")
-	if got.code != 0 || !strings.Contains(got.out, `"text": "old"`) {
-		t.Errorf("-o json: %s%s", got.out, got.err)
+	var page logPage
+	if err := json.Unmarshal([]byte(got.out), &page); err != nil || got.code != 0 || len(page.Items) != 1 || page.Items[0].Text != "old" || !page.Done {
+		t.Errorf("-o json: %s%s %v", got.out, got.err, err)
+	}
+	got = runCLI(t, f.URL, nil, "logs", "-f", "-n", "2", "-o", "json", "12.2")
+	if lines := strings.Split(strings.TrimSpace(got.out), "\n"); got.code != 0 || len(lines) != 2 || !strings.Contains(lines[1], `"text":"300"`) {
+		t.Errorf("-f -o json: %s%s", got.out, got.err)
 	}
 	if got := runCLI(t, f.URL, nil, "logs", "99"); got.code != 3 {
 		t.Errorf("an unknown job: exit %d, %s", got.code, got.err)

@@ -46,7 +46,9 @@ func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string,
 		return asOurs(err)
 	}
 	id := strconv.FormatInt(job.ID, 10)
-	c.p.sayf("gpuctl: job %s (%s) submitted", id, job.Name)
+	if err := c.tellSubmitted(job, follow); err != nil {
+		return asOurs(err)
+	}
 	fl := newFollower(cl, newLineSink(c.p, false), c.say)
 	var final jobView
 	a := attention{signals: c.signals, window: detachWindow, say: c.say, job: id, back: "gpuctl logs -f " + id, cancelJob: func() error {
@@ -64,8 +66,22 @@ func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string,
 	if err != nil {
 		return asOurs(err)
 	}
+	if !follow && c.p.json() {
+		if err := c.p.writeJSON(final); err != nil {
+			return asOurs(err)
+		}
+	}
 	c.p.sayf("gpuctl: job %s %s", id, endOfJob(final))
 	return exitStatus(jobExit(final))
+}
+
+// tellSubmitted names the job that is now waited for: its id on stdout when that is free of the log and was asked for, else on stderr.
+func (c *cli) tellSubmitted(job jobView, follow bool) error {
+	if !follow && (c.p.quiet || c.p.format == outName) {
+		return c.p.data(jobName(job))
+	}
+	c.p.sayf("gpuctl: job %s (%s) submitted", jobName(job), job.Name)
+	return nil
 }
 
 // say writes a line to stderr whatever -q says: it is about something unusual.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,6 +52,20 @@ func TestGoExitCode(t *testing.T) {
 				t.Errorf("%s: exit %d, want %d\n%q\n%s", args, got.code, c.code, got.out, got.err)
 			}
 		}
+	}
+}
+
+func TestSubmitWaitOutput(t *testing.T) {
+	end := jobView{ID: 12, State: jobFailed, ExitCode: ptr(int64(3)), Runs: []string{"12.1"}, Drained: true}
+	f := goServer(t, end)
+	f.job = end
+	if got := runCLI(t, f.URL, nil, "job", "submit", "-q", "--wait", "true"); got.code != 3 || got.out != "12\n" || got.err != "" {
+		t.Errorf("-q: exit %d, %q, %q", got.code, got.out, got.err)
+	}
+	got := runCLI(t, f.URL, nil, "job", "submit", "-o", "json", "--wait", "true")
+	var job jobView
+	if err := json.Unmarshal([]byte(got.out), &job); err != nil || got.code != 3 || job.State != jobFailed {
+		t.Errorf("-o json: exit %d, %q, %v", got.code, got.out, err)
 	}
 }
 

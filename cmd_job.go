@@ -253,8 +253,11 @@ func (c *cli) jobWhy(ctx context.Context, args []string) error {
 		return err
 	}
 	for _, r := range why.Reasons {
+		if len(why.Reasons) == 1 && strings.Contains(why.Summary, r.Detail) {
+			break // said already
+		}
 		line := "  " + r.Type
-		if r.Node != "" {
+		if r.Node != "" && !strings.HasPrefix(r.Detail, r.Node) {
 			line += " " + r.Node
 		}
 		if r.Detail != "" {

@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"regexp"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -61,6 +60,9 @@ func (c *cli) logs(ctx context.Context, f logFlags, args []string) error {
 	if f.full {
 		return c.fullLog(ctx, cl, run.ID, f.raw)
 	}
+	if f.follow && c.p.format == outJSON {
+		c.p.format = outNDJSON // one line of the log a line
+	}
 	fl := newFollower(cl, newLineSink(c.p, f.raw), c.say)
 	if run.ID != "" {
 		if err := c.tail(ctx, fl, run, f); err != nil {
@@ -82,10 +84,8 @@ func (c *cli) tail(ctx context.Context, fl *follower, run runView, f logFlags) e
 	if f.lines > logRingLines && run.Log.Lines > logRingLines {
 		c.p.hint("gpuctl logs --full " + run.ID + " for more than the last " + strconv.Itoa(logRingLines) + " lines")
 	}
-	if f.lines == 0 {
-		return nil
-	}
-	for {
+	shown := logPage{Items: []logLine{}, Next: after, State: run.State, Done: runOver(run.State) && run.Drained}
+	for f.lines > 0 {
 		page, err := fl.cl.logAfter(ctx, run.ID, after, followPage, 0)
 		if err != nil {
 			return err
@@ -95,20 +95,27 @@ func (c *cli) tail(ctx context.Context, fl *follower, run runView, f logFlags) e
 			if l.N <= after {
 				continue
 			}
-			if err := fl.sink.line(l); err != nil {
+			if c.p.format == outJSON {
+				shown.Items = append(shown.Items, l)
+			} else if err := fl.sink.line(l); err != nil {
 				return err
 			}
 			after = l.N
 		}
+		shown.Next, shown.Live, shown.State, shown.Done = after, page.Live, page.State, page.Done
 		if len(page.Items) < followPage || after == before {
 			if live := textOf(page.Live); live != "" && !c.p.json() { // the unfinished last line, as it stands
 				if err := fl.sink.line(logLine{Text: live}); err != nil {
 					return err
 				}
 			}
-			return fl.sink.breakLine()
+			break
 		}
 	}
+	if c.p.format == outJSON {
+		return c.p.writeJSON(shown)
+	}
+	return fl.sink.breakLine()
 }
 
 // fullLog copies the whole file. On a terminal it is made safe, unless raw.
@@ -129,12 +136,12 @@ func (c *cli) fullLog(ctx context.Context, cl *client, run string, raw bool) err
 }
 
 // runForm is the written form of a run; everything else may name a job.
-var runForm = regexp.MustCompile(`^([0-9]+\.[0-9]+|r[0-9]+)$`)
+var runForm = lazyRegexp(`^([0-9]+\.[0-9]+|r[0-9]+)$`)
 
 // findRun finds the run that a reference means. Job is set when it names a job, so that following may go over to its next attempt; with
 // mayWait a job without a run is no error: run.ID is "" then.
 func findRun(ctx context.Context, cl *client, ref string, attempt int64, mayWait bool) (runView, *jobView, error) {
-	if runForm.MatchString(ref) {
+	if runForm().MatchString(ref) {
 		if attempt != 0 {
 			return runView{}, nil, newProblem(codeUsage, "", "%s names an attempt already", ref)
 		}

@@ -3,7 +3,6 @@ package main
 // gpuctl run list|show: what happened.
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -164,39 +163,53 @@ func configText(config map[string]any) string {
 	return strings.Join(parts, " ")
 }
 
-// snapshotText writes an environment snapshot on one line: git.commit=..., python.version=...; long lists (packages, argv) only by their
-// length.
+// snapshotText writes an environment snapshot on one line: git commit, python, machine. "" when there is none.
 func snapshotText(raw json.RawMessage) string {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v map[string]any
-	if len(raw) == 0 || dec.Decode(&v) != nil {
+	var v struct {
+		OS   string `json:"os"`
+		CPUs int    `json:"cpus"`
+		Git  *struct {
+			Commit string `json:"commit"`
+			Branch string `json:"branch"`
+			Dirty  *bool  `json:"dirty"`
+		} `json:"git"`
+		Python *struct {
+			Version string `json:"version"`
+		} `json:"python"`
+		Packages *struct {
+			VirtualEnv string `json:"virtual_env"`
+			Conda      string `json:"conda"`
+		} `json:"packages"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
 		return ""
 	}
 	var parts []string
-	var walk func(prefix string, v any)
-	walk = func(prefix string, v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			if len(v) > 12 {
-				parts = append(parts, prefix+"="+strconv.Itoa(len(v))+" entries")
-				return
-			}
-			for _, k := range slices.Sorted(maps.Keys(v)) {
-				walk(strings.TrimPrefix(prefix+"."+k, "."), v[k])
-			}
-		case []any:
-			parts = append(parts, prefix+"="+strconv.Itoa(len(v))+" entries")
-		case string:
-			if v != "" {
-				parts = append(parts, prefix+"="+v)
-			}
-		case bool:
-			parts = append(parts, prefix+"="+strconv.FormatBool(v))
-		case json.Number:
-			parts = append(parts, prefix+"="+v.String())
+	add := func(label, text string) {
+		if text != "" {
+			parts = append(parts, strings.TrimSpace(label+" "+text))
 		}
 	}
-	walk("", v)
-	return strings.Join(parts, " ")
+	if v.Python != nil {
+		add("python", v.Python.Version)
+	}
+	if v.Packages != nil {
+		add("venv", v.Packages.VirtualEnv)
+		add("conda", v.Packages.Conda)
+	}
+	if v.Git != nil && v.Git.Commit != "" {
+		commit := v.Git.Commit[:min(len(v.Git.Commit), 12)]
+		if v.Git.Branch != "" {
+			commit += " on " + v.Git.Branch
+		}
+		if v.Git.Dirty != nil && *v.Git.Dirty {
+			commit += " with uncommitted changes"
+		}
+		add("git", commit)
+	}
+	add("", v.OS)
+	if v.CPUs > 0 {
+		add("", strconv.Itoa(v.CPUs)+" CPUs")
+	}
+	return strings.Join(parts, ", ")
 }

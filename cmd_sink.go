@@ -38,17 +38,22 @@ func (s *lineSink) line(l logLine) error {
 		return s.p.writeJSON(l)
 	}
 	s.dropLive()
-	end := "\n"
 	if s.open = l.Continued; l.Continued {
-		end = ""
-	}
-	if _, err := io.WriteString(s.out, l.Text+end); err != nil {
+		_, err := io.WriteString(s.out, l.Text)
 		return err
 	}
-	if s.safe != nil && !l.Continued {
-		return s.safe.flush()
+	if s.safe == nil {
+		_, err := io.WriteString(s.out, l.Text+"\n")
+		return err
 	}
-	return nil
+	if _, err := io.WriteString(s.safe, l.Text); err != nil {
+		return err
+	}
+	if err := s.safe.flush(); err != nil { // a colour ends with its line
+		return err
+	}
+	_, err := io.WriteString(s.p.out, "\n")
+	return err
 }
 
 // breakLine ends a piece whose rest will not come.
@@ -58,7 +63,12 @@ func (s *lineSink) breakLine() error {
 		return nil
 	}
 	s.open = false
-	_, err := io.WriteString(s.out, "\n")
+	if s.safe != nil {
+		if err := s.safe.flush(); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(s.p.out, "\n")
 	return err
 }
 

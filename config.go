@@ -116,15 +116,6 @@ func loadYAML(path string, v any) error {
 	return nil
 }
 
-// saveYAML replaces a file, mode 0600.
-func saveYAML(path string, v any) error {
-	b, err := yaml.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return writeAtomic(path, b)
-}
-
 // loadServerConfig reads server.yaml of home and fills the defaults in.
 func loadServerConfig(home string) (serverConfig, error) {
 	c := serverConfig{Host: defaultHost, Port: defaultPort, DataDir: filepath.Join(home, "server")}

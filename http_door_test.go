@@ -138,6 +138,8 @@ func TestDoorProblems(t *testing.T) {
 // Every route of the table with every kind of token: whoever may not come in is told so, whoever may is let in.
 func TestDoorScopes(t *testing.T) {
 	f := newDoors(t)
+	f.node("n1")
+	f.sql("UPDATE tokens SET node_id = 1 WHERE scope = 'agent'") // as its first hello does
 	mayUse := map[string][]string{
 		scopePublic: {"", scopeRead, scopeWrite, scopeAgent, scopeSDK, scopeAdmin},
 		scopeAny:    {scopeRead, scopeWrite, scopeAgent, scopeSDK, scopeAdmin},

@@ -77,10 +77,8 @@ func (f *logFold) feed(b []byte) []logItem {
 // flush ends the input: what is unfinished becomes lines, and the clean point is the end.
 func (f *logFold) flush() []logItem {
 	f.out = f.out[:0]
-	if n := len(f.esc); n > 0 {
-		e := f.esc
-		f.esc = nil
-		f.write(e, f.off-int64(n))
+	if n := len(f.esc); n > 0 && !f.over { // half a sequence overwrites nothing
+		f.write(f.esc, f.off-int64(n))
 	}
 	if f.sum > 0 {
 		f.emit(false)

@@ -37,6 +37,7 @@ func TestFoldTable(t *testing.T) {
 		{"escape does not swallow a newline", "a\x1b\nb\x1b[3\nc\n", []string{"a\x1b", "b\x1b[3", "c"}},
 		{"up with other parameters is text", "\x1b[?1Ab\n", []string{"\x1b[?1Ab"}},
 		{"cut escape at the end", "a\x1b[", []string{"a\x1b["}},
+		{"cut escape after a cr", "99%\r\x1b[", []string{"99%"}},
 		{"exactly 8 KiB", long + "\n", []string{long}},
 		{"8 KiB and one", long + "y\n", []string{long + "+", "y"}},
 		{"split rune", strings.Repeat("x", logLineBytes-1) + "éz\n", []string{strings.Repeat("x", logLineBytes-1) + "é+", "z"}},

@@ -13,7 +13,6 @@ import (
 var testChildren = map[string]func(args []string) int{
 	"supervise": func(args []string) int { return superviseMain(args[0], os.Stdin) },
 	"show-args": childShowArgs,
-	"hostile":   childHostile,
 }
 
 func TestMain(m *testing.M) {
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // waitFor polls until done, for at most 20 s: for what other processes do.
-func waitFor(t *testing.T, what string, done func() bool) {
+func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(3 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -54,15 +54,6 @@ const (
 // somebody asks for a retry.
 var retriedByItself = []string{reasonKilledByHost, reasonNodeReboot, reasonSupervisorLost, reasonFenced}
 
-// Run sources.
-const (
-	sourceJob     = "job"
-	sourceSDK     = "sdk"
-	sourceImport  = "import"
-	sourceObserve = "observe"
-	sourceAdopt   = "adopt"
-)
-
 // Lanes of a slot.
 const (
 	laneGPU = "gpu"

@@ -181,7 +181,13 @@ func TestSinkOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.showLive(nil)
-	if want := "\r\x1b[K10%\r\x1b[K10% of a…\r\x1b[Kdone" + `\x1b[2J` + "\n"; out.String() != want {
+	if err := s.line(logLine{Text: "\x1b[31mred", Continued: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.line(logLine{Text: " on"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\r\x1b[K10%\r\x1b[K10% of a…\r\x1b[Kdone" + `\x1b[2J` + "\n\x1b[31mred on\x1b[0m\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
@@ -214,8 +220,8 @@ func TestQuoteArgv(t *testing.T) {
 }
 
 func TestSnapshotText(t *testing.T) {
-	raw := json.RawMessage(`{"python":{"version":"3.12.1","packages":["a","b"]},"git":{"commit":"abc","dirty":true},"empty":"","none":null,"n":12345678901}`)
-	if got, want := snapshotText(raw), "git.commit=abc git.dirty=true n=12345678901 python.packages=2 entries python.version=3.12.1"; got != want {
+	raw := json.RawMessage(`{"os":"linux 6.1 amd64","cpus":8,"python":{"version":"3.12.1"},"packages":{"virtual_env":"/v"},"git":{"commit":"0123456789abcdef","branch":"main","dirty":true}}`)
+	if got, want := snapshotText(raw), "python 3.12.1, venv /v, git 0123456789ab on main with uncommitted changes, linux 6.1 amd64, 8 CPUs"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, bad := range []string{"", "null", "[1]", "{"} {

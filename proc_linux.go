@@ -217,6 +217,9 @@ func becomeSubreaper() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
+// becomeFD makes file descriptor fd of this process what f is.
+func becomeFD(f *os.File, fd int) error { return unix.Dup3(int(f.Fd()), fd, 0) }
+
 // forkLeader starts a process with a session of its own, nothing blocked, and in the cgroup when there is one. Signals that this process
 // handles are at their defaults in the new one.
 func forkLeader(path string, argv []string, attr syscall.ProcAttr, cgroup runCgroup) (int, error) {
@@ -248,15 +251,31 @@ type runCgroup string
 
 // newRunCgroup makes a cgroup below the one this process is in; "" where there is no writable cgroup v2.
 func newRunCgroup(uid string) runCgroup {
-	own := ownCgroup("cgroup2", "")
-	if own == "" {
+	path := runCgroupPath(uid)
+	if path == "" {
 		return ""
 	}
-	path := filepath.Join(own, "gpuctl-run-"+uid)
 	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return ""
 	}
 	return runCgroup(path)
+}
+
+// findRunCgroup finds the cgroup that a supervisor below this process made and did not come to tell of, "" when there is none.
+func findRunCgroup(uid string) runCgroup {
+	path := runCgroupPath(uid)
+	if st, err := os.Stat(path); err != nil || !st.IsDir() {
+		return ""
+	}
+	return runCgroup(path)
+}
+
+func runCgroupPath(uid string) string {
+	own := ownCgroup("cgroup2", "")
+	if own == "" {
+		return ""
+	}
+	return filepath.Join(own, "gpuctl-run-"+uid)
 }
 
 // ownCgroup is the folder of the cgroup of this process in a hierarchy: type cgroup2, or cgroup with a v1 controller. "" = none.

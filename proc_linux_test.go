@@ -163,6 +163,8 @@ func TestReadMarks(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		// The environment of a process is not there yet in the middle of its exec.
+		waitFor(t, "the environment", func() bool { return len(readArgv(cmd.Process.Pid)) > 1 })
 		if got := readMarks(cmd.Process.Pid); got != c.want {
 			t.Errorf("%q: %+v", c.env, got)
 		}

@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -85,17 +87,22 @@ func newFileSource(src, kind, path string, dec fileDecoder, read *fileReader, ne
 	return s
 }
 
-// open opens the file if it is there.
+// open opens the file if it is there. What is no regular file (a job can put a fifo in its place) counts as not there, and opening it
+// never waits for a writer.
 func (s *fileSource) open() (bool, error) {
 	if s.f != nil {
 		return true, nil
 	}
-	f, err := os.Open(s.path)
+	f, err := os.OpenFile(s.path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return false, errors.Join(err, f.Close())
 	}
 	s.f = f
 	return true, nil
@@ -125,7 +132,7 @@ func (s *fileSource) place(now time.Time) error {
 		return err
 	}
 	if !ok || print != s.cur.Print {
-		s.newGeneration(now, s.cur.Off)
+		s.newGeneration(now)
 		return nil
 	}
 	s.fed = fed
@@ -133,8 +140,8 @@ func (s *fileSource) place(now time.Time) error {
 	return nil
 }
 
-// newGeneration starts again at 0, in place of the present cursor. seen is how far the old one had been read.
-func (s *fileSource) newGeneration(now time.Time, seen int64) {
+// newGeneration starts again at 0, in place of the present cursor.
+func (s *fileSource) newGeneration(now time.Time) {
 	s.renew()
 	s.torn, s.scan, s.quiet, s.seenSize = false, nil, 0, -1
 	s.fed = fedBytes{}
@@ -147,9 +154,6 @@ func (s *fileSource) newGeneration(now time.Time, seen int64) {
 		s.opened = s.opened[1:]
 	}
 	s.opened = append(s.opened, now)
-	s.news(sourceNews{src: s.src, event: "LOG_TRUNCATED", gen: s.gen, atMS: now.UnixMilli(), message: "the log file was truncated or replaced while the run wrote it", data: map[string]any{
-		"taken": s.cur.Off, "seen": max(seen, s.cur.Off), "hint": "use `echo x >&2`, or `>> /dev/stderr`; a `>` truncates the log",
-	}})
 	if k := len(s.opened) - brakeFree - 1; k >= 0 {
 		wait := brakeMost
 		if k < 10 {
@@ -225,7 +229,7 @@ func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
 		if len(s.pend) > 0 {
 			return false, nil
 		}
-		s.newGeneration(now, s.fed.pos)
+		s.newGeneration(now)
 	}
 	for read := 0; s.bytes < room && !now.Before(s.brake); {
 		st, err := s.f.Stat()
@@ -249,7 +253,7 @@ func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
 			return false, err
 		}
 		if s.torn {
-			s.newGeneration(now, s.fed.pos)
+			s.newGeneration(now)
 			continue
 		}
 		read += n

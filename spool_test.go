@@ -246,6 +246,36 @@ func TestSpoolDamageWhileRunning(t *testing.T) {
 	}
 }
 
+// The newest segment is damaged in front of whole records while the agent is away: they are counted as lost, not forgotten.
+func TestSpoolDamageWhileAway(t *testing.T) {
+	home := t.TempDir()
+	s, src := openTestSpool(t, home, kindFacts)
+	appendAll(t, s, `{"a":1}`, `{"a":2}`, `{"a":3}`)
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(s.segs[0].path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[bytes.Index(b, []byte(`"a":2`))] ^= 1
+	if err := os.WriteFile(s.segs[0].path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	srv := newCasServer()
+	for life := range 3 {
+		s, _ = openTestSpool(t, home, kindFacts)
+		appendAll(t, s, fmt.Sprintf(`{"a":%d}`, 4+life))
+		ownAll(t, src, kindFacts, s, srv)
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := srv.records[src]; !slices.Equal(got, []string{`{"a":1}`, `{"a":4}`, `{"a":5}`, `{"a":6}`}) || srv.skipped[src] != 2 || srv.cur[src].N != 6 {
+		t.Fatalf("%q, %d skipped, cursor %+v", got, srv.skipped[src], srv.cur[src])
+	}
+}
+
 func TestSpoolTrimAndDrop(t *testing.T) {
 	home := t.TempDir()
 	s, src := openTestSpool(t, home, kindFacts)

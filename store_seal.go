@@ -8,8 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 )
 
 // sealedLog is the present content of a run's ring.
@@ -71,12 +69,14 @@ func packLog(c *conn, runID int64) (sealedLog, error) {
 	enc.SetEscapeHTML(false)
 	err = c.each("SELECT n, at_ms, text, continued FROM log_lines WHERE run_id = ? ORDER BY n", []any{runID}, func(get func(...any) error) error {
 		var n int64
-		var l logItem
+		var l sealLine
 		if err := get(&n, &l.AtMS, &l.Text, &l.More); err != nil {
 			return err
 		}
 		if b.first == 0 {
 			b.first = n
+		} else if n != b.last+1 { // lines were skipped before this one
+			l.N = n
 		}
 		b.last = n
 		return enc.Encode(l)
@@ -90,28 +90,17 @@ func packLog(c *conn, runID int64) (sealedLog, error) {
 
 // unsealTx puts a sealed log back into the ring: a late replay goes on where it was.
 func unsealTx(t *tx, runID int64) error {
-	var first int64
-	var data []byte
-	found, err := t.one("SELECT first_n, data FROM log_seals WHERE run_id = ?", []any{runID}, &first, &data)
+	lines, err := readSeal(t.conn, runID)
 	if err != nil {
 		return err
 	}
-	if found {
-		dec := json.NewDecoder(flate.NewReader(bytes.NewReader(data)))
-		for n := first; ; n++ {
-			var l logItem
-			if err := dec.Decode(&l); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return fmt.Errorf("open the sealed log of run %d: %w", runID, err)
-			}
-			if _, err := t.exec("INSERT INTO log_lines (run_id, n, at_ms, text, continued) VALUES (?,?,?,?,?)", runID, n, l.AtMS, l.Text, l.More); err != nil {
-				return err
-			}
-		}
-		if _, err := t.exec("DELETE FROM log_seals WHERE run_id = ?", runID); err != nil {
+	for _, l := range lines {
+		if _, err := t.exec("INSERT INTO log_lines (run_id, n, at_ms, text, continued) VALUES (?,?,?,?,?)", runID, l.N, l.AtMS, l.Text, l.Continued); err != nil {
 			return err
 		}
+	}
+	if _, err := t.exec("DELETE FROM log_seals WHERE run_id = ?", runID); err != nil {
+		return err
 	}
 	_, err = t.exec("UPDATE runs SET sealed_ms = NULL WHERE id = ?", runID)
 	return err

@@ -54,11 +54,18 @@ type reaped struct {
 func superviseMain(path string, stdin io.Reader) int {
 	// Handlers, not SIG_IGN: what is ignored would be ignored by the training as well. All but stop and term are read by nobody.
 	unread, stop, term := make(chan os.Signal, 1), make(chan os.Signal, 2), make(chan os.Signal, 1)
-	signal.Notify(unread, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	signal.Notify(unread, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGCONT)
 	signal.Notify(stop, syscall.SIGUSR1, syscall.SIGUSR2)
 	signal.Notify(term, syscall.SIGTERM)
 	s := &supervision{dir: runDir(path)}
-	lock, granted, err := s.prepare(stdin)
+	in := bufio.NewReader(stdin)
+	if path == spareFolder {
+		if told, err := s.awaitFolder(in); err != nil || !told {
+			return 0 // the agent is gone; nobody reads what could be said
+		}
+	}
+	lock, granted, err := s.prepare(in)
 	if err == nil && granted != nil {
 		err = s.start(*granted)
 		if err == nil && s.end.Reason == "" {
@@ -83,7 +90,7 @@ func (s *supervision) say(format string, args ...any) {
 }
 
 // prepare does all that can be done before the grant and waits for it; nil without an error: there is none.
-func (s *supervision) prepare(stdin io.Reader) (lock *os.File, granted *runGrantInfo, err error) {
+func (s *supervision) prepare(stdin *bufio.Reader) (lock *os.File, granted *runGrantInfo, err error) {
 	dir, err := filepath.Abs(string(s.dir))
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +126,7 @@ func (s *supervision) prepare(stdin io.Reader) (lock *os.File, granted *runGrant
 	}
 	s.tree = runTree{uid: spec.UID, supervisor: self, log: s.dir.logPath(), born: self.ticks}
 	s.oom = watchOOM()
-	line, err := bufio.NewReader(stdin).ReadBytes('\n')
+	line, err := stdin.ReadBytes('\n')
 	if errors.Is(err, io.EOF) {
 		return lock, nil, nil
 	}
@@ -176,9 +183,9 @@ func (s *supervision) watch(stop, term <-chan os.Signal) {
 				s.note(<-ends)
 			}
 			if o, ok := s.order(); ok {
-				s.begin(o.Reason, seconds(o.GraceS))
+				s.begin(time.Now(), o.Reason, seconds(o.GraceS))
 			} else if sig == syscall.SIGUSR2 { // stop.json could not be written (disk full)
-				s.begin(reasonCancelled, seconds(s.spec.GraceS))
+				s.begin(time.Now(), reasonCancelled, seconds(s.spec.GraceS))
 			}
 		case <-term:
 			s.termAt = time.Now()
@@ -203,7 +210,7 @@ func (s *supervision) step(now time.Time) time.Duration {
 		}
 		// Whoever found no pid.json to signal by had written stop.json before: no order is lost in between.
 		if o, ok := s.order(); ok && s.ending == nil {
-			s.begin(o.Reason, seconds(o.GraceS))
+			s.begin(now, o.Reason, seconds(o.GraceS))
 		}
 	}
 	if limit := seconds(s.spec.MaxTimeS); limit > 0 && s.ending == nil && !s.over {
@@ -211,7 +218,7 @@ func (s *supervision) step(now time.Time) time.Duration {
 		early := left - seconds(s.spec.SignalBeforeS)
 		switch {
 		case left <= 0:
-			s.begin(reasonTimeout, seconds(s.spec.GraceS))
+			s.begin(now, reasonTimeout, seconds(s.spec.GraceS))
 		case s.warned || s.spec.SignalBeforeS <= 0:
 			wait = min(wait, left)
 		case early <= 0:
@@ -222,7 +229,7 @@ func (s *supervision) step(now time.Time) time.Duration {
 		}
 	}
 	if s.over && s.ending == nil {
-		s.begin("", seconds(s.spec.GraceS)) // a normal end: what it left behind goes too
+		s.begin(now, "", seconds(s.spec.GraceS)) // a normal end: what it left behind goes too
 	}
 	if s.ending == nil {
 		return wait
@@ -255,8 +262,8 @@ func (s *supervision) step(now time.Time) time.Duration {
 }
 
 // begin starts to end the tree; once begun, it can only be hurried.
-func (s *supervision) begin(cause string, grace time.Duration) {
-	deadline := time.Now().Add(grace)
+func (s *supervision) begin(now time.Time, cause string, grace time.Duration) {
+	deadline := now.Add(grace)
 	if s.ending == nil {
 		s.ending = &treeEnding{tree: s.tree, deadline: deadline}
 		if !s.over {

@@ -337,6 +337,100 @@ func TestSignalTree(t *testing.T) {
 	}
 }
 
+// TestSupervisorKilledAnywhere: whenever it dies, an order to stop leaves no process and either an end or no start at all.
+func TestSupervisorKilledAnywhere(t *testing.T) {
+	starts := 0
+	for range 25 {
+		word := testWord()
+		dir := wildFolder(t, "setsid env -i /bin/sleep WORD &\nsleep WORD\n", word, nil)
+		grant, id := testSupervisor(t, dir)
+		if err := giveGrant(grant, testGrant); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(rand.N(25*time.Millisecond), func() { // 3 ms to come up, 2 ms to the fate, 1 ms to the fork, 4 ms to pid.json
+			if err := signalProc(id, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		})
+		waitFor(t, "the supervisor to die", func() bool { return !hasProc(id) })
+		// Once is not always enough: a child in the middle of its fork holds the lock of the dead supervisor until its exec.
+		waitFor(t, "the run to be ended", func() bool {
+			if err := requestStop(dir, runStop{Reason: reasonCancelled}); err != nil {
+				t.Fatal(err)
+			}
+			alive, _, err := treeAlive(dir)
+			return !alive && err == nil && len(withWord(t, word)) == 0
+		})
+		_, started, err := dir.fate()
+		e, ended, eerr := dir.exit()
+		if err != nil || eerr != nil || started != ended || ended && (e.Code != -1 || e.Reason != reasonCancelled) {
+			t.Errorf("started %t ended %t %+v %v %v", started, ended, e, err, eerr)
+		}
+		if started {
+			starts++
+		}
+		if g := findRunCgroup(dir.uid()); g != "" {
+			t.Errorf("the cgroup is left behind: %s", g)
+		}
+	}
+	t.Logf("%d of 25 were started", starts)
+}
+
+// TestDiskFull: a run that filled the disk can be stopped; its end is told when there is room again, and not before.
+func TestDiskFull(t *testing.T) {
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("no small disk here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	word := testWord()
+	from := testFolder(t, nil, "sleep", word)
+	dir := runDir(filepath.Join(disk, from.uid()))
+	if err := os.Mkdir(string(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	spec, _, err := from.spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.WorkingDir = string(dir)
+	if err := writeAtomicJSON(dir.file("spec.json"), spec); err != nil {
+		t.Fatal(err)
+	}
+	testLaunch(t, dir)
+	waitFor(t, "pid.json", func() bool { _, ok, err := dir.pid(); return ok && err == nil })
+	fill, err := os.Create(dir.file("fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = fill.Write(make([]byte, 4096))
+	}
+	if err := fill.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := requestStop(dir, runStop{Reason: reasonCancelled}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the processes to end", func() bool { return len(withWord(t, "sleep "+word)) == 0 })
+	if alive, why, err := treeAlive(dir); !alive || err != nil {
+		t.Errorf("the run is over before its end can be told: %s %v", why, err)
+	}
+	if _, over, err := dir.exit(); over || err != nil {
+		t.Errorf("over %t %v", over, err)
+	}
+	if err := os.Remove(dir.file("fill")); err != nil {
+		t.Fatal(err)
+	}
+	if e := testExit(t, dir); e.Reason != reasonCancelled {
+		t.Errorf("%+v", e)
+	}
+}
+
 // TestNoZombies: a supervisor that ended is not left as a zombie of the agent.
 func TestNoZombies(t *testing.T) {
 	dir := testFolder(t, nil, "true")

@@ -46,6 +46,13 @@ func testFolder(t *testing.T, change func(*runSpec), argv ...string) runDir {
 		if err := killTree(ctx, dir, 0); err != nil {
 			t.Errorf("clean up: %v", err)
 		}
+		tree, err := runTreeOf(dir)
+		if err == nil {
+			err = tree.cgroup.remove(nil)
+		}
+		if err != nil {
+			t.Errorf("clean up: %v", err)
+		}
 	})
 	return dir
 }

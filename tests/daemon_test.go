@@ -130,7 +130,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("demo took %s", took)
 	}
 	all := r.out + r.err
-	m := regexp.MustCompile(`val_accuracy=(0\.\d+|1\.0*)`).FindStringSubmatch(all)
+	m := regexp.MustCompile(`final val_accuracy=(0\.\d+|1\.0*)`).FindStringSubmatch(all)
 	if m == nil || !strings.Contains(all, "SUCCEEDED") {
 		t.Fatalf("demo does not say how it went:\n%s", all)
 	}

@@ -60,18 +60,19 @@ class Screen:
             self.fresh = False
         if data[:1] == b"\x1b" and self.room() < len(data) and self.room() < LINE:
             self.out(True)
-        while data:
+        i = 0
+        while i < len(data):
             room = self.room()
             if room > 0:
-                self.rows[self.at] += data[:room]
-                data = data[room:]
+                self.rows[self.at] += data[i : i + room]
+                i += room
                 continue
-            k = 0
-            while k < len(data) and room - k > -3 and data[k] & 0xC0 == 0x80:
+            k = i
+            while k < len(data) and room - (k - i) > -3 and data[k] & 0xC0 == 0x80:
                 k += 1
-            self.rows[self.at] += data[:k]
-            data = data[k:]
-            if data:
+            self.rows[self.at] += data[i:k]
+            i = k
+            if i < len(data):
                 self.out(True)
 
 

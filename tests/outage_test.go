@@ -175,7 +175,8 @@ func TestTimeLimitAndSignal(t *testing.T) {
 	p.waitReady(agent)
 	wantEnd(t, p.waitOver(id, 20*time.Second), "FAILED", "TIMEOUT", -1)
 
-	id = p.submit("-g", "0", "--", p.script("s.sh", "#!/bin/sh\ntrap 'echo got USR1; exit 5' USR1\necho ready\nwhile :; do sleep 0.05; done\n"))
+	id = p.submit("-g", "0", "--", "python3", "-c",
+		"import signal, sys\ndef save(*a): print('got USR1'); sys.exit(5)\nsignal.signal(signal.SIGUSR1, save)\nprint('ready')\nwhile True: signal.pause()")
 	run := fmt.Sprintf("%d.1", id)
 	waitFor(t, 20*time.Second, "the trap is set", func() bool { j := p.job(id); return len(j.Runs) == 1 && p.run(run).Log.Lines == 1 })
 	p.ok("job", "signal", fmt.Sprint(id), "USR1")
