@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -225,8 +224,8 @@ func firstLine(text string, err error) string {
 }
 
 var (
-	secretName  = regexp.MustCompile(`(?i)(token|secret|passw(or)?d|passphrase|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|authorization)$`)
-	secretValue = regexp.MustCompile(`\b(hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|gpc_[a-z]+_\d+_[\w-]{20,})`)
+	secretName  = lazyRegexp(`(?i)(token|secret|passw(or)?d|passphrase|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|authorization)$`)
+	secretValue = lazyRegexp(`\b(hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|gpc_[a-z]+_\d+_[\w-]{20,})`)
 )
 
 // maskArgv hides what looks like a secret: the value of an option with a telling name, and known forms of tokens anywhere.
@@ -235,17 +234,17 @@ func maskArgv(argv []string) []string {
 	out := make([]string, len(argv))
 	next := false
 	for i, arg := range argv {
-		masked := secretValue.ReplaceAllString(arg, mask)
+		masked := secretValue().ReplaceAllString(arg, mask)
 		name, _, eq := strings.Cut(arg, "=")
 		switch {
 		case next && !strings.HasPrefix(arg, "-"):
 			masked = mask
 			next = false
-		case eq && secretName.MatchString(name):
+		case eq && secretName().MatchString(name):
 			masked = name + "=" + mask
 			next = false
 		default:
-			next = strings.HasPrefix(arg, "-") && !eq && secretName.MatchString(name)
+			next = strings.HasPrefix(arg, "-") && !eq && secretName().MatchString(name)
 		}
 		out[i] = masked
 	}

@@ -56,7 +56,7 @@ var archFamilies = map[string]string{
 	"logfold": sideLeaf,
 	// shared
 	"api": sideShared, "atomicfile": sideShared, "backoff": sideShared, "client": sideShared, "config": sideShared, "ids": sideShared,
-	"logging": sideShared, "loop": sideShared, "model": sideShared, "problem": sideShared, "units": sideShared, "version": sideShared,
+	"logging": sideShared, "loop": sideShared, "model": sideShared, "problem": sideShared, "regexps": sideShared, "units": sideShared, "version": sideShared,
 	"wire": sideShared,
 }
 

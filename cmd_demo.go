@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -160,11 +159,11 @@ func (d *demo) train(ctx context.Context, python string) error {
 	return demoVerdict(d.job, accuracy)
 }
 
-var finalLine = regexp.MustCompile(`^final val_accuracy=([0-9.eE+-]+)( |$)`)
+var finalLine = lazyRegexp(`^final val_accuracy=([0-9.eE+-]+)( |$)`)
 
 // finalAccuracy reads the example's last line: "final val_accuracy=0.9667 best=0.9722 at epoch 17".
 func finalAccuracy(line string) (float64, bool) {
-	m := finalLine.FindStringSubmatch(line)
+	m := finalLine().FindStringSubmatch(line)
 	if m == nil {
 		return 0, false
 	}

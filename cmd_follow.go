@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -187,8 +186,8 @@ func (w *jobWatch) look(ctx context.Context) (jobView, error) {
 		w.slow = false
 	case same:
 		w.slow = true
-		if why, err := w.f.cl.jobWhy(ctx, w.ref); err == nil && why.Summary != "" && countdown.ReplaceAllString(why.Summary, "") != w.told {
-			w.told = countdown.ReplaceAllString(why.Summary, "")
+		if why, err := w.f.cl.jobWhy(ctx, w.ref); err == nil && why.Summary != "" && countdown().ReplaceAllString(why.Summary, "") != w.told {
+			w.told = countdown().ReplaceAllString(why.Summary, "")
 			w.f.say("gpuctl: waiting: %s", why.Summary)
 		}
 	}
@@ -196,7 +195,7 @@ func (w *jobWatch) look(ctx context.Context) (jobView, error) {
 }
 
 // countdown is what changes in a reason to wait without being news: a length of time.
-var countdown = regexp.MustCompile(`\b[0-9.]+(ms|s|m|h|d)[0-9a-z]*`)
+var countdown = lazyRegexp(`\b[0-9.]+(ms|s|m|h|d)[0-9a-z]*`)
 
 // lastEnd says how the newest run of a job that waits again ended, "" when that cannot be asked.
 func (w *jobWatch) lastEnd(ctx context.Context, job jobView) string {

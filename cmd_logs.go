@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"regexp"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -137,12 +136,12 @@ func (c *cli) fullLog(ctx context.Context, cl *client, run string, raw bool) err
 }
 
 // runForm is the written form of a run; everything else may name a job.
-var runForm = regexp.MustCompile(`^([0-9]+\.[0-9]+|r[0-9]+)$`)
+var runForm = lazyRegexp(`^([0-9]+\.[0-9]+|r[0-9]+)$`)
 
 // findRun finds the run that a reference means. Job is set when it names a job, so that following may go over to its next attempt; with
 // mayWait a job without a run is no error: run.ID is "" then.
 func findRun(ctx context.Context, cl *client, ref string, attempt int64, mayWait bool) (runView, *jobView, error) {
-	if runForm.MatchString(ref) {
+	if runForm().MatchString(ref) {
 		if attempt != 0 {
 			return runView{}, nil, newProblem(codeUsage, "", "%s names an attempt already", ref)
 		}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/ncruces/go-sqlite3"
@@ -16,7 +15,7 @@ import (
 
 const rejectsKept = 1000
 
-var eventTypeForm = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
+var eventTypeForm = lazyRegexp(`^[A-Z][A-Z0-9_]{0,63}$`)
 
 // batchApply is one batch in its transaction, and after it.
 type batchApply struct {
@@ -317,7 +316,7 @@ func (b *batchApply) fact(f factItem) (why string, err error) {
 
 func (b *batchApply) factEvent(f factItem, r *runNow) (why string, err error) {
 	var w wireEvent
-	if json.Unmarshal(f.Data, &w) != nil || !eventTypeForm.MatchString(w.Type) ||
+	if json.Unmarshal(f.Data, &w) != nil || !eventTypeForm().MatchString(w.Type) ||
 		!slices.Contains([]string{sevInfo, sevNotice, sevWarning, sevCritical}, w.Severity) {
 		return fmt.Sprintf("fact %q is not an event", f.Key), nil
 	}
