@@ -42,7 +42,7 @@ func (f *submitFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.node, "node", "", "run on this machine only: `NODE`")
 	fs.StringVar(&f.gpuModel, "gpu-model", "", "only on cards of this model (part of its name)")
 	fs.StringVar(&f.gpuMem, "gpu-mem", "", "only on cards with at least this memory: `SIZE` like 20GiB")
-	fs.StringVarP(&f.project, "project", "p", "", "`PROJECT` (default: default)")
+	fs.StringVarP(&f.project, "project", "p", "", "`PROJECT` (default: the name of the folder)")
 	fs.StringVar(&f.experiment, "experiment", "", "experiment within the project")
 	fs.StringArrayVar(&f.tags, "tag", nil, "tag; repeatable")
 	fs.StringArrayVar(&f.config, "config", nil, "`K=V` shown and compared with the run; repeatable")
