@@ -49,6 +49,9 @@ func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string,
 	if err := c.tellSubmitted(job, follow); err != nil {
 		return asOurs(err)
 	}
+	if follow && c.p.format == outJSON {
+		c.p.format = outNDJSON // one line of the log a line
+	}
 	fl := newFollower(cl, newLineSink(c.p, false), c.say)
 	var final jobView
 	a := attention{signals: c.signals, window: detachWindow, say: c.say, job: id, back: "gpuctl logs -f " + id, cancelJob: func() error {
@@ -63,6 +66,9 @@ func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string,
 		}
 		return err
 	})
+	if p, ok := asProblem(err); ok && p.Code == codeTimeout && p.Hint == "" {
+		err = newProblem(codeTimeout, a.back, "%s; job %s goes on", p.Detail, id)
+	}
 	if err != nil {
 		return asOurs(err)
 	}

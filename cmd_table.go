@@ -60,7 +60,7 @@ func findCommand(table []command, args []string) (found *command, rest []string,
 			group = append(group, c)
 		}
 	}
-	if len(group) > 0 && (len(args) == 1 || args[1] == "-h" || args[1] == "--help") {
+	if len(group) > 0 && (len(args) == 1 || strings.HasPrefix(args[1], "-")) {
 		return nil, nil, group, nil
 	}
 	var names []string

@@ -233,7 +233,15 @@ func TestWhy(t *testing.T) {
 	a := w.agent("a", 1)
 	check(job, "ready", "about to be started")
 	many := w.submit(testJob{gpus: 3})
-	check(many, "not_enough_cards", "the most is 1")
+	check(many, "not_enough_cards", "no node has 3 cards; the most is 1")
+	over := w.submit(testJob{})
+	w.write(func(t *tx) error {
+		_, err := t.exec("UPDATE jobs SET state = 'FAILED', reason = 'START_FAILED', detail = 'a: no such folder' WHERE id = ?", over)
+		return err
+	})
+	if v := w.why(over); !strings.Contains(v.Summary, "START_FAILED: a: no such folder; to try it again: gpuctl job retry") {
+		t.Errorf("why of a job that is over: %q", v.Summary)
+	}
 	named := w.submit(testJob{node: "zz"})
 	check(named, "no_such_node", "zz")
 	w.pass()

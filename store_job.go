@@ -124,11 +124,8 @@ func placeWarnings(c *conn, q *jobRequest) ([]string, error) {
 	case q.Node != "" && !onNode:
 		return []string{fmt.Sprintf("no node is called %s; the job waits for it: gpuctl node list", q.Node)}, nil
 	case *q.GPUs > most:
-		fitting := "GPU(s)"
-		if q.GPUModel != "" || q.GPUMemoryBytes > 0 {
-			fitting = "fitting GPU(s)"
-		}
-		return []string{fmt.Sprintf("no known node has %d %s, the most is %d; the job waits. To run without a GPU: -g 0", *q.GPUs, fitting, most)}, nil
+		want := shape{gpus: int64(*q.GPUs), model: q.GPUModel, memory: q.GPUMemoryBytes}
+		return []string{fmt.Sprintf("no node has %s; the most is %d. The job waits; to run without a card: -g 0", want.cards(), most)}, nil
 	}
 	return nil, nil
 }

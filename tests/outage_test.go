@@ -88,12 +88,12 @@ func TestAgentAwayIsLostAndComesBack(t *testing.T) {
 func TestServerOutageIsNoLoss(t *testing.T) {
 	promise(t, "the server's own outage, longer than lost_after, makes nothing LOST")
 	t.Parallel()
-	p := newPlane(t, "lost_after: 2s")
+	p := newPlane(t, "lost_after: 8s") // longer than the agent waits between two tries to reach a server (5 s), or its next one comes too late
 	server, _ := p.apart()
 	id := p.submit("-g", "0", "--", p.script("t.sh", "#!/bin/sh\nwhile [ ! -e gate ]; do sleep 0.05; done\n"))
 	p.waitState(id, 20*time.Second, "RUNNING")
 	server.kill()
-	pause(t, 3*time.Second)
+	pause(t, 9*time.Second)
 	server = p.start("gpuctl", "server")
 	p.waitServer(server)
 	waitFor(t, 40*time.Second, "the node is back", func() bool { return p.nodeState() == "ready" })
