@@ -44,11 +44,13 @@ type agent struct {
 	notes    []string // what the agent cannot do, told in every hello
 	door     *agentDoor
 	up       *uploader
+	spare    *spareSupervisor
 	sampler  *hostWatch
 
 	helloBell agentBell // something is to be told
 	readyBell agentBell // a hello was accepted
 	watchBell agentBell // a run came to life
+	spareBell agentBell // the spare supervisor was taken
 	work      sync.WaitGroup
 	reading   chan struct{} // log reads under way
 	looking   sync.Mutex    // one environment snapshot at a time
@@ -120,6 +122,7 @@ func runAgentCore(ctx context.Context, o agentOptions) (err error) {
 func newAgent(o agentOptions) (*agent, error) {
 	a := &agent{
 		o: o, log: o.log, instance: newUID(), boot: bootID(), all: true,
+		spare:     &spareSupervisor{self: o.self},
 		reading:   make(chan struct{}, readsInFlight),
 		retry:     backoff{first: 500 * time.Millisecond, most: 5 * time.Second}, // a restarted server adopts within seconds
 		unsettled: backoff{first: time.Second, most: 15 * time.Second},
@@ -162,13 +165,14 @@ func (a *agent) run(ctx context.Context) error {
 	hello := &loop{name: "hello", log: a.log, step: a.helloStep, wake: a.helloBell.listen}
 	poll := &loop{name: "poll", log: a.log, step: a.pollStep, wake: a.readyBell.listen}
 	watch := &loop{name: "watch", log: a.log, step: a.watchStep, wake: a.watchBell.listen}
+	spare := &loop{name: "spare", log: a.log, step: a.spareStep, wake: a.spareBell.listen}
 	sample := &loop{name: "sample", log: a.log, step: a.sampler.step}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, sample.run, a.up.run} {
+	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, spare.run, sample.run, a.up.run} {
 		wg.Go(func() {
 			if err := f(ctx); err != nil && ctx.Err() == nil {
 				mu.Lock()
@@ -189,9 +193,20 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	a.work.Wait()
+	errs = append(errs, a.spare.close())
 	a.door.close()
 	a.log.Info("agent", keyState, "stopped", "runs_that_go_on", alive)
 	return errors.Join(errs...)
+}
+
+// spareDelay keeps the start of the next supervisor off the cores while the run that took the last one starts.
+const spareDelay = 50 * time.Millisecond
+
+func (a *agent) spareStep(_ context.Context, now time.Time) (time.Duration, error) {
+	if wait := spareDelay - now.Sub(a.spare.lastTaken()); wait > 0 {
+		return wait, nil
+	}
+	return time.Minute, a.spare.refill()
 }
 
 // nodeUID reads the node's uid, making it at the first start.

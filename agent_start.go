@@ -69,7 +69,7 @@ func (a *agent) startClaimed(era context.Context, inc string, dir runDir, p star
 	}
 	ready := make(chan started, 1)
 	a.work.Go(func() {
-		w, _, err := startSupervisor(a.o.self, dir)
+		w, _, err := a.spare.take(dir)
 		if err != nil {
 			stopAsking()
 		}
@@ -91,6 +91,7 @@ func (a *agent) startClaimed(era context.Context, inc string, dir runDir, p star
 	if err != nil {
 		return false, errors.Join(fmt.Errorf("hand the grant over: %w", err), closeGrant(s.grant))
 	}
+	a.spareBell.ring()
 	a.log.Info("run", keyRun, uid, keyState, "granted", "id", ans.Run, "grant", ans.Grant)
 	return true, closeGrant(s.grant)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -87,6 +88,9 @@ func signalProc(id procID, sig syscall.Signal) error {
 }
 
 func becomeSubreaper() error { return nil }
+
+// becomeFD makes file descriptor fd of this process what f is.
+func becomeFD(f *os.File, fd int) error { return unix.Dup2(int(f.Fd()), fd) }
 
 // forkLeader starts a process with a session, and so a process group, of its own.
 func forkLeader(path string, argv []string, attr syscall.ProcAttr, _ runCgroup) (int, error) {

@@ -217,6 +217,9 @@ func becomeSubreaper() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
+// becomeFD makes file descriptor fd of this process what f is.
+func becomeFD(f *os.File, fd int) error { return unix.Dup3(int(f.Fd()), fd, 0) }
+
 // forkLeader starts a process with a session of its own, nothing blocked, and in the cgroup when there is one. Signals that this process
 // handles are at their defaults in the new one.
 func forkLeader(path string, argv []string, attr syscall.ProcAttr, cgroup runCgroup) (int, error) {

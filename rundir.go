@@ -11,7 +11,11 @@ package main
 //	stop.json   agent: end it, then SIGUSR1 to the supervisor
 //	leader.json supervisor: the leader ended, the rest of the tree is being ended
 //	unkillable.json supervisor: pids that outlived SIGKILL by 10 s, perhaps the leader itself; means nothing beside exit.json
+//	unkillable.json supervisor: pids that outlived SIGKILL
 //	exit.json   supervisor (agent when the supervisor died): the tree is empty, this is how it ended
+//	supervisor.log  what the supervisor had to say, normally nothing
+//	snapshot.json   agent: the environment was looked at and told
+//	sdk.jsonl   metrics written by the process, where it does
 
 import (
 	"encoding/json"
@@ -87,6 +91,9 @@ type runExit struct {
 	LeftAlone  []string `json:"left_alone,omitempty"`
 	Unkillable []int    `json:"unkillable,omitempty"`
 }
+
+// supervisorLog is what the supervisor of a run had to say: normally nothing.
+const supervisorLog = "supervisor.log"
 
 type runDir string // path of runs/<uid>
 

@@ -59,7 +59,13 @@ func superviseMain(path string, stdin io.Reader) int {
 	signal.Notify(stop, syscall.SIGUSR1, syscall.SIGUSR2)
 	signal.Notify(term, syscall.SIGTERM)
 	s := &supervision{dir: runDir(path)}
-	lock, granted, err := s.prepare(stdin)
+	in := bufio.NewReader(stdin)
+	if path == spareFolder {
+		if told, err := s.awaitFolder(in); err != nil || !told {
+			return 0 // the agent is gone; nobody reads what could be said
+		}
+	}
+	lock, granted, err := s.prepare(in)
 	if err == nil && granted != nil {
 		err = s.start(*granted)
 		if err == nil && s.end.Reason == "" {
@@ -84,7 +90,7 @@ func (s *supervision) say(format string, args ...any) {
 }
 
 // prepare does all that can be done before the grant and waits for it; nil without an error: there is none.
-func (s *supervision) prepare(stdin io.Reader) (lock *os.File, granted *runGrantInfo, err error) {
+func (s *supervision) prepare(stdin *bufio.Reader) (lock *os.File, granted *runGrantInfo, err error) {
 	dir, err := filepath.Abs(string(s.dir))
 	if err != nil {
 		return nil, nil, err
@@ -120,7 +126,7 @@ func (s *supervision) prepare(stdin io.Reader) (lock *os.File, granted *runGrant
 	}
 	s.tree = runTree{uid: spec.UID, supervisor: self, log: s.dir.logPath(), born: self.ticks}
 	s.oom = watchOOM()
-	line, err := bufio.NewReader(stdin).ReadBytes('\n')
+	line, err := stdin.ReadBytes('\n')
 	if errors.Is(err, io.EOF) {
 		return lock, nil, nil
 	}

@@ -11,9 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -25,35 +23,12 @@ func startSupervisor(self string, dir runDir) (grant io.WriteCloser, pid int, er
 	if err != nil {
 		return nil, 0, err
 	}
-	log, err := os.OpenFile(dir.file("supervisor.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(dir.file(supervisorLog), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, 0, fmt.Errorf("start a supervisor: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(self, "supervise", abs)
-	cmd.Dir = "/" // it holds no mount
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, markerName+"=") { // this agent may itself have been started inside of a run
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env, "GOMAXPROCS=1") // of the supervisor alone: fewer threads to start, 0.5 ms of CPU
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, 0, fmt.Errorf("start a supervisor: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("start a supervisor: %w", err), in.Close())
-	}
-	go func() {
-		// How it ended is in the folder; this only keeps it from staying a zombie.
-		if _, err := cmd.Process.Wait(); err != nil {
-			return
-		}
-	}()
-	return in, cmd.Process.Pid, nil
+	return spawnSupervisor(self, abs, log)
 }
 
 // giveGrant tells a waiting supervisor to start, and closes the pipe. An error means that the supervisor is gone or did not read it
