@@ -171,9 +171,12 @@ func (s *server) whyNodes(c *conn, j jobNow, now time.Time, v *whyView) (ready b
 		}
 	}
 	if most < want {
-		what := fmt.Sprintf("no node has %s; the most is %d", h.cards(), most)
+		what := "no node has " + h.cards()
 		if h.node != "" {
-			what = fmt.Sprintf("%s has not %s; it has %d", h.node, h.cards(), most)
+			what = h.node + " does not have " + h.cards()
+		}
+		if most > 0 {
+			what += fmt.Sprintf("; the most is %d", most)
 		}
 		if lane == laneCPU {
 			what = "no node has a cpu lane"
