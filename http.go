@@ -57,7 +57,7 @@ func doorRoutes() []route {
 }
 
 // allRoutes is the whole table.
-func (s *server) allRoutes() []route { return append(doorRoutes(), agentRoutes...) }
+func (s *server) allRoutes() []route { return append(doorRoutes(), agentRoutes()...) }
 
 // caller is who sent a request.
 type caller struct {
