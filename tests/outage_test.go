@@ -91,7 +91,8 @@ func TestServerOutageIsNoLoss(t *testing.T) {
 	p := newPlane(t, "lost_after: 8s") // longer than the agent waits between two tries to reach a server (5 s), or its next one comes too late
 	server, _ := p.apart()
 	id := p.submit("-g", "0", "--", p.script("t.sh", "#!/bin/sh\nwhile [ ! -e gate ]; do sleep 0.05; done\n"))
-	p.waitState(id, 20*time.Second, "RUNNING")
+	// not only RUNNING: a grant whose answer is lost with the server is burned and comes again, as it should
+	waitFor(t, 20*time.Second, "the run is alive", func() bool { return len(p.job(id).Runs) == 1 && p.run(fmt.Sprintf("%d.1", id)).State == "ALIVE" })
 	server.kill()
 	pause(t, 9*time.Second)
 	server = p.start("gpuctl", "server")
