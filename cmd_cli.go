@@ -152,7 +152,11 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 	}
 	if perr != nil {
 		c.shapeErrors(rest)
-		return flagProblem(perr, cmd.words, fs)
+		perr = flagProblem(perr, cmd.words, fs)
+		if cmd.exitsAsJob {
+			return asOurs(perr)
+		}
+		return perr
 	}
 	if c.global.help {
 		return helpOne(c.out, *cmd, own)

@@ -23,10 +23,10 @@ const exitOurs = 125
 
 func goCommand() command {
 	return command{
-		words: "go", args: "[--] COMMAND ARG...", short: "Submit a command, follow its log, end with its exit code", wordsEnd: true, ownSignals: true,
+		words: "go", args: "[--] COMMAND ARG...", short: "Submit a command, follow its log, end with its exit code", wordsEnd: true, ownSignals: true, exitsAsJob: true,
 		long: `The command is run as given, never through a shell. Its exit code is the exit code of go, 128+n when signal n
-ended it; 125 says that something on our side went wrong. The first Ctrl-C leaves the job running, a second
-one within two seconds cancels it.`,
+ended it; 125 says that it is not the job's: wrong usage, or something on our side. The first Ctrl-C
+leaves the job running, a second one within two seconds cancels it.`,
 		setup: func(c *cli, fs *pflag.FlagSet) runFunc {
 			var f submitFlags
 			f.register(fs)
@@ -35,7 +35,7 @@ one within two seconds cancels it.`,
 	}
 }
 
-// submitAttended submits and stays until the job is over, with its log or without. Errors of ours end with 125, wrong usage with 2.
+// submitAttended submits and stays until the job is over, with its log or without. Errors of ours, wrong usage too, end with 125.
 func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string, follow bool) error {
 	cl, err := c.connect()
 	if err != nil {
@@ -106,14 +106,14 @@ func endOfJob(job jobView) string {
 	return text
 }
 
-// asOurs gives an error of ours the exit code 125; wrong usage, a timeout asked for and Ctrl-C keep theirs.
+// asOurs gives an error of ours, wrong usage too, the exit code 125; a timeout asked for and Ctrl-C keep theirs.
 func asOurs(err error) error {
 	if _, ok := errors.AsType[exitStatus](err); ok || err == nil {
 		return err
 	}
 	if p, ok := asProblem(err); ok {
 		switch p.Code {
-		case codeUsage, codeTimeout, codeInterrupted:
+		case codeTimeout, codeInterrupted:
 			return err
 		}
 	}

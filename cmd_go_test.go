@@ -101,7 +101,7 @@ func TestGoOurs(t *testing.T) {
 	if got := runCLI(t, f.URL, nil, "go", "true"); got.code != 125 {
 		t.Errorf("refused: exit %d, %s", got.code, got.err)
 	}
-	if got := runCLI(t, f.URL, nil, "go", "--gpus", "x", "true"); got.code != 2 {
+	if got := runCLI(t, f.URL, nil, "go", "--gpus", "x", "true"); got.code != 125 {
 		t.Errorf("usage: exit %d, %s", got.code, got.err)
 	}
 	if got := runCLI(t, f.URL, nil, "job", "submit", "true"); got.code != 2 {

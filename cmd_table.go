@@ -22,6 +22,7 @@ type command struct {
 	hidden     bool
 	wordsEnd   bool // flags end at the first word that is not one: what follows is somebody else's command line
 	ownSignals bool // the command reads c.signals itself
+	exitsAsJob bool // exit codes are the job's, ours is 125
 	setup      func(c *cli, fs *pflag.FlagSet) runFunc
 }
 
