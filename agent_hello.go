@@ -221,7 +221,10 @@ func (a *agent) compose(ctx context.Context, now time.Time) (helloRequest, map[s
 	}
 	for uid, pids := range marked { // the folder was wiped, the process lives
 		if !there[uid] && a.startedHere(uid, pids) {
-			q.Runs = append(q.Runs, runTell{UID: uid, Truth: tellAlive, DetailError: "its folder is missing"})
+			t := runTell{UID: uid, Truth: tellAlive, DetailError: "its folder is missing"}
+			a.noteTruth(t, runMark{}) // its supervisor puts the folder back at the end: watched
+			there[uid] = true
+			q.Runs = append(q.Runs, t)
 		}
 	}
 	a.forget(there)

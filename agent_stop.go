@@ -26,6 +26,9 @@ func (a *agent) stop(uid string, p stopPayload) error {
 	defer a.helloBell.ring()
 	dir := a.runFolder(uid)
 	fresh, err := makeRunFolder(dir)
+	if err == nil {
+		err = dir.reopen()
+	}
 	if err != nil {
 		return err
 	}
@@ -36,7 +39,11 @@ func (a *agent) stop(uid string, p stopPayload) error {
 		if err != nil {
 			return err
 		}
-		if a.startedHere(uid, marked[uid]) {
+		held, err := dir.supervised()
+		if err != nil {
+			return err
+		}
+		if held || a.startedHere(uid, marked[uid]) {
 			want = runFate{Fate: fateStart, AtMS: now.UnixMilli()}
 		}
 	}
@@ -91,6 +98,9 @@ func (a *agent) verify(uid string) error {
 	marked, err := markedRuns()
 	if err != nil || a.startedHere(uid, marked[uid]) {
 		return err // the hello tells it by its marker
+	}
+	if held, err := dir.supervised(); held || err != nil {
+		return err // it puts the folder back when the run is over
 	}
 	_, err = makeRunFolder(dir)
 	return err

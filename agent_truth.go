@@ -25,6 +25,9 @@ func (a *agent) tellRun(dir runDir, marked []int, now time.Time) runTell {
 	r := *a.record(uid)
 	a.mu.Unlock()
 	t := runTell{UID: uid}
+	if err := dir.reopen(); err != nil {
+		t.DetailError = err.Error()
+	}
 	spec, _, err := dir.spec()
 	if err != nil {
 		t.DetailError = err.Error()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -69,16 +70,42 @@ func writeAtomicJSON(path string, v any) error {
 	return writeAtomic(path, append(b, '\n'))
 }
 
-// readJSON reads a JSON file into v; fs.ErrNotExist passes through.
+// jsonFileMaxBytes is far above what is ever written: arguments and environment of a process are at most 6 MiB on Linux.
+const jsonFileMaxBytes = 64 << 20
+
+// readJSON reads a JSON file into v; fs.ErrNotExist passes through. A job may have put anything in the place of a file of its run: opening
+// never waits for a fifo's other end, what is no regular file is garbage (never an fs.PathError, which may pass), and so is what is too large.
 func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) { // a link to itself, a socket
+		return fmt.Errorf("read %s: not a regular file", path)
+	}
 	if err != nil {
+		return err
+	}
+	b, err := readRegular(f)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	return nil
+}
+
+func readRegular(f *os.File) ([]byte, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: not a regular file", f.Name())
+	}
+	b, err := io.ReadAll(io.LimitReader(f, jsonFileMaxBytes+1))
+	if len(b) > jsonFileMaxBytes {
+		return nil, fmt.Errorf("read %s: over %d bytes", f.Name(), jsonFileMaxBytes)
+	}
+	return b, err
 }
 
 // syncDir makes names in a folder durable.
@@ -110,10 +137,10 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// isLocked reports whether some process holds the flock of path. A missing file is not locked.
+// isLocked reports whether some process holds the flock of path. A missing file is not locked, nor is what can be no lock file.
 func isLocked(path string) (bool, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		return false, nil
 	}
 	if err != nil {

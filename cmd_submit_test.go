@@ -182,7 +182,7 @@ func TestEnvFileFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := runCLI(t, submitServer(t, true).URL, nil, "go", "--env-file", path, "true")
-	if got.code != 2 || !strings.Contains(got.err, path+` line 3: "export B"`) || !strings.Contains(got.err, "without export") || strings.Contains(got.err, "secret") {
+	if got.code != 125 || !strings.Contains(got.err, path+` line 3: "export B"`) || !strings.Contains(got.err, "without export") || strings.Contains(got.err, "secret") {
 		t.Errorf("exit %d, %s", got.code, got.err)
 	}
 }

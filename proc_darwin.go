@@ -67,6 +67,8 @@ func readMarks(int) procMarks { return procMarks{} }
 
 func readArgv(int) []string { return nil }
 
+func holdsOpen(int, string) bool { return false }
+
 func writesTo(int, fs.FileInfo) bool { return false }
 
 // awaits cannot be known here: the early signal is not sent.

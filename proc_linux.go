@@ -149,6 +149,21 @@ func readArgv(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
+// holdsOpen reports whether a process has the file of this path open, or one that was removed from there.
+func holdsOpen(pid int, path string) bool {
+	fds, err := os.ReadDir(procPath(pid, "fd"))
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		to, err := os.Readlink(procPath(pid, "fd/"+fd.Name()))
+		if err == nil && strings.TrimSuffix(to, " (deleted)") == path {
+			return true
+		}
+	}
+	return false
+}
+
 // writesTo reports whether stdout or stderr of a process is this file, open for writing.
 func writesTo(pid int, file fs.FileInfo) bool {
 	for _, fd := range []string{"1", "2"} {

@@ -104,6 +104,9 @@ func (d runDir) lockPath() string        { return d.file("lock") }
 
 // decide writes the fate. It returns the fate that holds: the given one, or the one that was there before.
 func (d runDir) decide(f runFate) (runFate, error) {
+	if got, ok, err := d.fate(); ok || err != nil {
+		return got, err
+	}
 	b, err := json.Marshal(f)
 	if err != nil {
 		return runFate{}, err
@@ -119,10 +122,18 @@ func (d runDir) decide(f runFate) (runFate, error) {
 	return f, err
 }
 
-// fate reads the fate; ok is false when nothing is decided.
+// fate reads the fate; ok is false when nothing is decided. What only a started run has beside it proves the start, whatever the job did to
+// the file.
 func (d runDir) fate() (f runFate, ok bool, err error) {
-	ok, err = d.load("fate", &f)
-	return f, ok, err
+	if ok, err = d.load("fate", &f); err != nil || ok && f.Fate == fateStart {
+		return f, ok, err
+	}
+	_, forked, perr := d.pid()
+	_, over, eerr := d.exit()
+	if forked && perr == nil || over && eerr == nil { // what cannot be read proves nothing
+		return runFate{Fate: fateStart}, true, nil
+	}
+	return f, ok, nil
 }
 
 func (d runDir) spec() (s runSpec, ok bool, err error) {
@@ -166,8 +177,51 @@ func (d runDir) load(name string, v any) (ok bool, err error) {
 	return err == nil, err
 }
 
-// supervised reports whether a supervisor holds the folder's lock.
-func (d runDir) supervised() (bool, error) { return isLocked(d.lockPath()) }
+// supervised reports whether the run's supervisor lives: it holds the folder's lock, or, where a job took the lock away, is the process
+// that pid.json names, or, where that is gone too, has the lost lock open.
+func (d runDir) supervised() (bool, error) {
+	held, err := isLocked(d.lockPath())
+	if held || err != nil {
+		return held, err
+	}
+	p, ok, err := d.pid()
+	if err = ignoreGarbage(err); err != nil {
+		return false, err
+	}
+	id := procID{p.SupervisorPid, p.SupervisorTicks}
+	if ok {
+		if ticks, there := procStartTicks(id.pid); !there || ticks != id.ticks || p.BootID != bootID() {
+			return false, nil
+		}
+	}
+	procs, err := readProcs()
+	if err != nil || ok {
+		return procs.has(id) && !procs[id.pid].dead, err // a zombie has a start time too
+	}
+	lock, err := filepath.Abs(d.lockPath())
+	for pid, q := range procs {
+		if args := readArgv(pid); err == nil && len(args) > 1 && args[1] == "supervise" && !q.dead && holdsOpen(pid, lock) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// ignoreGarbage passes on what may be otherwise at the next look: a file that cannot be read now. Garbage stays garbage.
+func ignoreGarbage(err error) error {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return err
+	}
+	return nil
+}
+
+// reopen gives the owner of the folder back what a job may have taken from it: without it nothing is seen and nothing can be ended.
+func (d runDir) reopen() error {
+	if _, err := os.Lstat(d.lockPath()); !errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return os.Chmod(string(d), 0o700)
+}
 
 // logSize is the size of log.txt now, 0 when there is none.
 func (d runDir) logSize() int64 {

@@ -23,6 +23,7 @@ import (
 type supervision struct {
 	dir        runDir
 	spec       runSpec
+	fate       runFate
 	tree       runTree
 	oom        oomWatch
 	started    time.Time // with the monotonic clock
@@ -178,29 +179,38 @@ func (s *supervision) watch(stop, term <-chan os.Signal) {
 		case r := <-ends:
 			s.note(r)
 		case sig := <-stop:
-			// What ended before the order came did not end by it.
-			for len(ends) > 0 {
-				s.note(<-ends)
-			}
-			if o, ok := s.order(); ok {
-				s.begin(time.Now(), o.Reason, seconds(o.GraceS))
-			} else if sig == syscall.SIGUSR2 { // stop.json could not be written (disk full)
-				s.begin(time.Now(), reasonCancelled, seconds(s.spec.GraceS))
-			}
+			s.obey(ends, sig == syscall.SIGUSR2)
 		case <-term:
 			s.termAt = time.Now()
 		case <-timer.C:
+			if s.ending == nil {
+				s.obey(ends, false)
+			}
 		}
 		timer.Stop()
 		wait = s.step(time.Now())
 	}
 }
 
-const neverSoon = 24 * time.Hour
+// obey does what stop.json says. unwritten: it could not be written (disk full), and a signal of its own says what it would have said.
+func (s *supervision) obey(ends <-chan reaped, unwritten bool) {
+	for len(ends) > 0 { // what ended before the order came did not end by it
+		s.note(<-ends)
+	}
+	if o, ok := s.order(); ok {
+		s.begin(time.Now(), o.Reason, seconds(o.GraceS))
+	} else if unwritten {
+		s.begin(time.Now(), reasonCancelled, seconds(s.spec.GraceS))
+	}
+}
+
+// orderEvery: an order comes by a signal, but the agent has nobody to send it to where a job took pid.json or the whole folder away. One
+// open of a file that is not there costs 2 us.
+const orderEvery = 2 * time.Second
 
 // step does what is due and says when to come again; below 0: the tree is empty.
 func (s *supervision) step(now time.Time) time.Duration {
-	wait := neverSoon
+	wait := orderEvery
 	if s.pid != nil {
 		if err := writeAtomicJSON(s.dir.file("pid.json"), s.pid); err != nil {
 			s.say("write pid.json: %v", err)

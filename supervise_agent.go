@@ -114,8 +114,9 @@ func requestStop(dir runDir, s runStop) error {
 	if werr != nil { // the disk is full, perhaps by this very run: stop it all the same, only the reason is lost
 		sig = syscall.SIGUSR2
 	}
-	if t.supervisor.pid == 0 {
-		return werr // it looks for stop.json when it has written pid.json
+	if t.supervisor.pid == 0 { // it looks for stop.json when it has written pid.json, and now and then
+		_, _, err := dir.pid()
+		return errors.Join(werr, err)
 	}
 	return signalProc(t.supervisor, sig)
 }

@@ -3,9 +3,9 @@ package main
 // The end of a run: what is known of it, what it is called, and exit.json. Facts only; whether it is tried again is the server's business.
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -50,21 +50,63 @@ func (s *supervision) conclude() {
 	s.writeExit()
 }
 
-// writeExit writes exit.json, however long it takes (disk full): until then the run is not over for anybody.
+// writeExit writes exit.json, however long it takes (disk full): until then the run is not over for anybody. The supervisor alone saw the
+// end, so what stands there already was put there by the job; so was what stands in the way.
 func (s *supervision) writeExit() {
 	s.end.LogSize = s.dir.logSize()
-	b, err := json.Marshal(s.end)
-	for wait := time.Second; err == nil; wait = min(2*wait, 10*time.Second) {
-		werr := writeOnce(s.dir.file("exit.json"), append(b, '\n'))
-		if werr == nil || errors.Is(werr, os.ErrExist) {
+	for wait := time.Second; ; wait = min(2*wait, 10*time.Second) {
+		err := s.putExit()
+		if err == nil {
 			break
 		}
-		s.say("write exit.json: %v", werr)
+		s.say("write exit.json: %v", err)
+		if _, herr := os.Stat(filepath.Dir(filepath.Dir(string(s.dir)))); errors.Is(herr, os.ErrNotExist) {
+			break // the agent's whole home is gone: there is nobody to tell
+		}
 		time.Sleep(wait)
 	}
-	if err = errors.Join(err, s.tree.cgroup.remove(s.left)); err != nil {
+	if err := s.tree.cgroup.remove(s.left); err != nil {
 		s.say("conclude: %v", err)
 	}
+}
+
+// putExit tries once, moving out of the way what the job put there.
+func (s *supervision) putExit() error {
+	path := s.dir.file("exit.json")
+	err := writeAtomicJSON(path, s.end)
+	if err == nil {
+		return nil
+	}
+	st, lerr := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrPermission) && s.dir.reopen() == nil, lerr == nil && st.IsDir() && os.RemoveAll(path) == nil:
+		return writeAtomicJSON(path, s.end)
+	case errors.Is(err, os.ErrNotExist):
+		return s.remake()
+	}
+	return err
+}
+
+// remake puts a run's folder back that was removed under it, with all that is needed to tell its end, at once: of a folder without a fate
+// the agent would say that it never started.
+func (s *supervision) remake() error {
+	runs := filepath.Dir(string(s.dir))
+	if err := os.Mkdir(runs, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	tmp := runDir(filepath.Join(runs, "."+s.dir.uid()))
+	if err := os.Mkdir(string(tmp), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	for name, v := range map[string]any{"spec.json": s.spec, "fate": s.fate, "exit.json": s.end} {
+		if err := writeAtomicJSON(tmp.file(name), v); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(string(tmp), string(s.dir)); err != nil { // the agent made one meanwhile
+		return errors.Join(err, os.RemoveAll(string(tmp)))
+	}
+	return syncDir(runs)
 }
 
 // endReason names the end of a leader. cause is what we ended it for, "" when we did not.

@@ -27,6 +27,7 @@ func (s *supervision) start(g runGrantInfo) error {
 	if fate.Fate != fateStart || fate.Grant == nil || fate.Grant.Grant != g.Grant {
 		return fmt.Errorf("the fate is %s (%s)", fate.Fate, fate.Why)
 	}
+	s.fate = fate
 	if stop, ok := s.order(); ok {
 		s.fail(stop.Reason, "stopped before it was started")
 		return nil
