@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -182,5 +184,17 @@ func TestSlotInvariants(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", q, err, want)
 		}
+	}
+}
+
+// Whoever starts on a damaged file is told what to do.
+func TestDamagedDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpuctl.db")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("garbage "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openStore(t.Context(), path, newHub())
+	if p, ok := asProblem(err); !ok || p.Hint == "" || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("%v", err)
 	}
 }
