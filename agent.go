@@ -209,13 +209,15 @@ func (a *agent) spareStep(_ context.Context, now time.Time) (time.Duration, erro
 	return time.Minute, a.spare.refill()
 }
 
-// nodeUID reads the node's uid, making it at the first start.
+// nodeUID reads the node's uid, making it at the first start. Where it is there nothing is written: an agent starts on a full disk too.
 func nodeUID(path string) (string, error) {
-	err := writeOnce(path, []byte(newUID()+"\n"))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("make the node's uid: %w", err)
-	}
 	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := writeOnce(path, []byte(newUID()+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("make the node's uid: %w", err)
+		}
+		b, err = os.ReadFile(path)
+	}
 	if err != nil {
 		return "", fmt.Errorf("read the node's uid: %w", err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -247,4 +248,24 @@ func TestAgentNeedsAnAcceptedHello(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.hellos) > 0 && s.hellos[0].Session == 9 && s.hellos[0].All
 	})
+}
+
+// An agent starts where nothing can be written, to adopt what runs: its uid is only read.
+func TestNodeUIDIsOnlyRead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agent-uid")
+	made, err := nodeUID(path)
+	if err != nil || !isUID(made) {
+		t.Fatal(made, err)
+	}
+	old := time.Unix(1e9, 0)
+	if err := os.Chtimes(dir, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if uid, err := nodeUID(path); err != nil || uid != made {
+		t.Errorf("%s, was %s: %v", uid, made, err)
+	}
+	if st, err := os.Stat(dir); err != nil || !st.ModTime().Equal(old) {
+		t.Errorf("something was written: %v %v", st.ModTime(), err)
+	}
 }

@@ -18,6 +18,7 @@ type runMark struct {
 func markOf(dir runDir, lock bool, last runMark) runMark {
 	there := func(name string) bool { _, err := os.Lstat(dir.file(name)); return err == nil }
 	m := runMark{fate: there("fate"), leader: there("leader.json"), exit: there("exit.json"), orphan: last.orphan}
+	m.fate = m.fate || m.exit || there("pid.json") // a job can take the file away
 	if m.fate && (lock || m.exit) {
 		if held, err := dir.supervised(); err == nil {
 			m.orphan = !held

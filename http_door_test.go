@@ -96,6 +96,7 @@ func TestDoorProblems(t *testing.T) {
 		{"wrong type", scopeWrite, "POST", jobs, nil, job(`"gpus":"two"`), 400, codeBadJSON, "field gpus: a whole number is wanted, a string was found"},
 		{"wrong type in a list", scopeWrite, "POST", jobs, nil, `{"argv":"python train.py"}`, 400, codeBadJSON, "field argv: a list is wanted"},
 		{"not UTF-8", scopeWrite, "POST", jobs, nil, job("\"name\":\"\xff\""), 400, codeBadJSON, "UTF-8"},
+		{"deep config", scopeWrite, "POST", jobs, nil, job(`"config":{"a":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001) + `}`), 422, codeInvalid, "config"},
 		{"too big", scopeWrite, "POST", jobs, nil, job(`"reason":"` + strings.Repeat("x", bodyMaxBytes) + `"`), 413, codeTooLarge, ""},
 		{"wrong content type", scopeWrite, "POST", jobs, []string{"Content-Type: text/plain"}, "{}", 415, codeMediaType, "application/json"},
 		{"a form", scopeWrite, "POST", jobs, []string{"Content-Type: application/x-www-form-urlencoded"}, "argv=x", 415, codeMediaType, ""},

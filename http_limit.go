@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -29,16 +30,26 @@ func newHTTPServer(ctx context.Context, s *server) *http.Server {
 		IdleTimeout:       idleFor,
 		MaxHeaderBytes:    headerMaxBytes,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if c, ok := c.(*limitedConn); ok {
+				c.from.note(c, state == http.StateIdle)
+			}
+		},
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 
-// limitedListener lets at most cap(room) connections be open; the next one waits in the kernel's queue.
+// limitedListener lets at most cap(room) connections be open; the next one waits in the kernel's queue, and the one that is idle for longest
+// makes room for it. Else whoever opens enough connections and says nothing more, for which no token is needed, shuts everybody out.
 type limitedListener struct {
 	net.Listener
 	room   chan struct{}
 	closed chan struct{}
 	once   sync.Once
+
+	mu   sync.Mutex
+	full bool           // somebody waits for room
+	idle []*limitedConn // between two requests, longest first
 }
 
 func limitListener(l net.Listener) net.Listener {
@@ -46,17 +57,50 @@ func limitListener(l net.Listener) net.Listener {
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
+	l.setFull(len(l.room) == cap(l.room))
 	select {
 	case l.room <- struct{}{}:
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
+	l.setFull(false)
 	c, err := l.Listener.Accept()
 	if err != nil {
 		<-l.room
 		return nil, err
 	}
-	return &limitedConn{Conn: c, room: l.room}, nil
+	return &limitedConn{Conn: c, from: l}, nil
+}
+
+func (l *limitedListener) setFull(full bool) {
+	l.mu.Lock()
+	l.full = full
+	l.mu.Unlock()
+	l.makeRoom()
+}
+
+// note hears that a connection became idle, or is not any more.
+func (l *limitedListener) note(c *limitedConn, idle bool) {
+	l.mu.Lock()
+	l.idle = slices.DeleteFunc(l.idle, func(other *limitedConn) bool { return other == c })
+	if idle {
+		l.idle = append(l.idle, c)
+	}
+	l.mu.Unlock()
+	l.makeRoom()
+}
+
+// makeRoom closes the connection that is idle for longest when somebody waits for room.
+func (l *limitedListener) makeRoom() {
+	l.mu.Lock()
+	var c *limitedConn
+	if l.full && len(l.idle) > 0 {
+		c, l.idle, l.full = l.idle[0], l.idle[1:], false
+	}
+	l.mu.Unlock()
+	if c != nil && c.Close() != nil {
+		return // closed by its other end meanwhile: that is room too
+	}
 }
 
 func (l *limitedListener) Close() error {
@@ -66,12 +110,12 @@ func (l *limitedListener) Close() error {
 
 type limitedConn struct {
 	net.Conn
-	room chan struct{}
+	from *limitedListener
 	once sync.Once
 }
 
 func (c *limitedConn) Close() error {
-	c.once.Do(func() { <-c.room })
+	c.once.Do(func() { <-c.from.room })
 	return c.Conn.Close()
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 const (
 	nameMostRunes = 128
 	tagsMost      = 32
+	configDepth   = 100 // SQLite's JSON ends at 1,000
 	gpusMost      = 64
 	// argsMostBytes bounds argv and environment together, each with its final NUL. Linux takes no single string over 128 KiB (E2BIG).
 	argsMostBytes = 128 << 10
@@ -139,6 +141,9 @@ func checkSubmitNames(q *jobRequest) error {
 		if err := checkName(f.field, f.value); err != nil {
 			return err
 		}
+	}
+	if deeper(q.Config, configDepth) {
+		return newProblem(codeInvalid, "keep it flat", "config is nested deeper than %d levels", configDepth)
 	}
 	if len(q.Tags) > tagsMost {
 		return newProblem(codeInvalid, "give fewer", "%d tags, at most %d", len(q.Tags), tagsMost)
@@ -332,4 +337,16 @@ func projectOf(dir string) string {
 		return defaultProject
 	}
 	return name
+}
+
+// deeper reports whether decoded JSON has more than so many levels of objects and lists.
+func deeper(v any, levels int) bool {
+	below := func(v any) bool { return deeper(v, levels-1) }
+	switch v := v.(type) {
+	case map[string]any:
+		return levels == 0 || slices.ContainsFunc(slices.Collect(maps.Values(v)), below)
+	case []any:
+		return levels == 0 || slices.ContainsFunc(v, below)
+	}
+	return false
 }

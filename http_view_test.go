@@ -3,8 +3,11 @@ package main
 // Events, nodes, slots, runs and the overview, as they are shown.
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -274,6 +277,46 @@ func TestLimitedListener(t *testing.T) {
 	answer := make([]byte, 15)
 	if _, err := second.Read(answer); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
 		t.Errorf("%q %v", answer, err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != http.ErrServerClosed {
+		t.Error(err)
+	}
+}
+
+// Whoever keeps a connection open and says nothing more does not shut others out.
+func TestIdleConnectionMakesRoom(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limitListener(inner).(*limitedListener)
+	l.room = make(chan struct{}, 2)
+	srv := newHTTPServer(t.Context(), newDoors(t).s)
+	ended := make(chan error)
+	go func() { ended <- srv.Serve(l) }()
+	var conns []net.Conn
+	for i := range 6 {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || res.StatusCode != 200 {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	if n, err := conns[0].Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the longest idle one was not closed: %d %v", n, err)
 	}
 	if err := srv.Close(); err != nil {
 		t.Fatal(err)

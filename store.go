@@ -73,14 +73,14 @@ func openStore(ctx context.Context, path string, h *hub) (*store, error) {
 	}
 	w, err := openConn(ctx, path, false)
 	if err != nil {
-		return nil, err
+		return nil, storageProblem(err)
 	}
 	s := &store{path: path, hub: h, writer: w, readers: make(chan *conn, readConns)}
 	for range readConns {
 		s.readers <- nil
 	}
 	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(err, w.close())
+		return nil, storageProblem(errors.Join(err, w.close()))
 	}
 	// SQLite made the WAL by the umask. It holds what the database does, environments of jobs too, and lives as long as the writer.
 	for _, end := range []string{"-wal", "-shm"} {
@@ -278,7 +278,7 @@ func runRequest(r *writeRequest) (err error) {
 	return r.fn(r.tx)
 }
 
-// storageProblem turns "the disk is full" and "cannot be read or written" into problems; other errors pass.
+// storageProblem turns "the disk is full", "cannot be read or written" and "is damaged" into problems; other errors pass.
 func storageProblem(err error) error {
 	if err == nil {
 		return nil
@@ -290,6 +290,9 @@ func storageProblem(err error) error {
 	case errors.Is(err, sqlite3.FULL), errors.Is(err, sqlite3.IOERR):
 		return errors.Join(newProblem(codeStorageFull, "free space on the server's disk; it goes on by itself",
 			"the database cannot be written"), err)
+	case errors.Is(err, sqlite3.NOTADB), errors.Is(err, sqlite3.CORRUPT):
+		return errors.Join(newProblem(codeInternal, "stop the server, move gpuctl.db and its -wal and -shm away, put a backup in their place or none: the nodes tell what runs",
+			"the database is damaged"), err)
 	case errors.Is(err, sqlite3.BUSY):
 		return errors.Join(newProblem(codeUnavailable, "try again", "the database is busy"), err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -269,5 +270,17 @@ func TestDatabaseIsClosedToOthers(t *testing.T) {
 		if err := s.close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Whoever starts on a damaged file is told what to do.
+func TestDamagedDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpuctl.db")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("garbage "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openStore(t.Context(), path, newHub())
+	if p, ok := asProblem(err); !ok || p.Hint == "" || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("%v", err)
 	}
 }

@@ -118,7 +118,8 @@ func requestStop(dir runDir, s runStop) error {
 		_, _, err := dir.pid()
 		return errors.Join(werr, err)
 	}
-	return signalProc(t.supervisor, sig)
+	// A stopped supervisor does not hear it before it is continued.
+	return errors.Join(signalProc(t.supervisor, sig), signalProc(t.supervisor, syscall.SIGCONT))
 }
 
 // stopWithout ends the tree of a run that has no supervisor.

@@ -55,6 +55,7 @@ func TestStopOfBrokenFolder(t *testing.T) {
 		{"fifo for the order", "mkfifo stop.json"},
 		{"no access", "chmod 000 ."},
 		{"no folder", `rm -rf "$PWD"`},
+		{"supervisor stopped", "kill -STOP $PPID"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
