@@ -145,7 +145,7 @@ func (s *agentScene) servePoll(w http.ResponseWriter, r *http.Request) {
 			sceneWrite(s, w, ans)
 			return
 		}
-		time.Sleep(2 * time.Millisecond)
+		sleep(r.Context(), 2*time.Millisecond)
 	}
 }
 

@@ -140,7 +140,7 @@ func (f *doorsFixture) good(r *http.Request, status int, v any) {
 func (f *doorsFixture) submit(name string) jobView {
 	f.t.Helper()
 	var v jobView
-	body := `{"argv":["true"],"working_dir":"/work/mnist","gpus":0,"name":"` + name + `"}`
+	body := `{"argv":["true"],"working_dir":"/data/mnist","gpus":0,"name":"` + name + `"}`
 	f.good(f.request(scopeWrite, "POST", "/api/v1/jobs", body), http.StatusCreated, &v)
 	return v
 }

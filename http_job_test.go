@@ -72,7 +72,7 @@ func TestSubmitChecks(t *testing.T) {
 func TestSubmit(t *testing.T) {
 	f := newDoors(t)
 	var v jobView
-	body := `{"argv":["python","-u","train.py","--x=$a; b 'c'"],"working_dir":"/work/mnist/","env":{"API_KEY":"s3cret-value","GPUCTL_RUN":"1"},
+	body := `{"argv":["python","-u","train.py","--x=$a; b 'c'"],"working_dir":"/data/mnist/","env":{"API_KEY":"s3cret-value","GPUCTL_RUN":"1"},
 		"tags":["b","a","b"],"config":{"seed":12345678901234567890,"lr":1e-3},"experiment":"e1"}`
 	w := f.check(t, apiCase{"", scopeWrite, "POST", "/api/v1/jobs", nil, body, 201, "", `"seed":12345678901234567890`})
 	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
@@ -82,7 +82,7 @@ func TestSubmit(t *testing.T) {
 		t.Errorf("Location %q", w.Header().Get("Location"))
 	}
 	if v.ID != 1 || v.State != jobQueued || v.Name != "train" || v.Project != "mnist" || v.Experiment == nil || *v.Experiment != "e1" || v.GPUs != 1 ||
-		v.WorkingDir != "/work/mnist" || v.GraceS != 5 || v.MaxAttempts != 3 || v.SubmittedBy != "the-write" || v.EndedMS != nil || v.Drained ||
+		v.WorkingDir != "/data/mnist" || v.GraceS != 5 || v.MaxAttempts != 3 || v.SubmittedBy != "the-write" || v.EndedMS != nil || v.Drained ||
 		!slices.Equal(v.Tags, []string{"a", "b"}) || !slices.Equal(v.EnvNames, []string{"API_KEY"}) || v.Argv[3] != "--x=$a; b 'c'" || len(v.Runs) != 0 {
 		t.Errorf("job %+v", v)
 	}
