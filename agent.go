@@ -137,7 +137,7 @@ func newAgent(o agentOptions) (*agent, error) {
 		if a.devices, err = loadFakeGPUs(o.fakeGPUs); err != nil {
 			return nil, err
 		}
-		a.notes = append(a.notes, fmt.Sprintf("the %d cards are made up (--fake-gpus %s)", len(a.devices), o.fakeGPUs))
+		a.notes = append(a.notes, fmt.Sprintf("its cards (%d) are made up: --fake-gpus %s", len(a.devices), o.fakeGPUs))
 		a.log.Warn("CARDS ARE FAKE: jobs get made-up cards", "file", o.fakeGPUs, "cards", len(a.devices))
 	}
 	if a.print, err = agentFingerprint(a.devices); err != nil {
@@ -185,11 +185,17 @@ func (a *agent) run(ctx context.Context) error {
 	wg.Wait()
 	a.mu.Lock()
 	a.endEra()
+	alive := 0
+	for _, r := range a.runs {
+		if r.told == tellAlive || r.told == tellExiting {
+			alive++
+		}
+	}
 	a.mu.Unlock()
 	a.work.Wait()
 	errs = append(errs, a.spare.close())
 	a.door.close()
-	a.log.Info("agent", keyState, "stopped")
+	a.log.Info("agent", keyState, "stopped", "runs_that_go_on", alive)
 	return errors.Join(errs...)
 }
 

@@ -32,7 +32,7 @@ func TestAgentStartsAndTellsTheEnd(t *testing.T) {
 		for _, h := range s.hellos {
 			for _, r := range h.Runs {
 				if r.UID == uid && r.Truth == tellEnded {
-					if late := time.UnixMilli(h.NowMS).Sub(exit.ModTime()); late > time.Second { // 50 ms on an idle machine
+					if late := time.UnixMilli(h.NowMS).Sub(exit.ModTime()); late > 3*time.Second { // 50 ms on an idle machine, 1.04 s under -race and load
 						t.Errorf("the end was told %v after exit.json", late)
 					}
 					return

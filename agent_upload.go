@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -127,6 +128,8 @@ func (u *uploader) addLog(dir runDir) {
 	if dir.logSize() == 0 {
 		s.align(wireCursor{})
 		s.caught = time.Now()
+	} else if st, err := os.Stat(dir.file("fate")); err == nil {
+		s.caught = st.ModTime() // no line is older than the start: the first ones of a run that just began have a time too
 	}
 	u.logs[dir.uid()] = s
 	u.ring()

@@ -223,6 +223,26 @@ func TestUploadFacts(t *testing.T) {
 	}
 }
 
+// The first lines of a run that just began have a time, though they stood there before the first look; those of an old one have none.
+func TestUploadFirstLinesHaveTimes(t *testing.T) {
+	for age, known := range map[time.Duration]bool{0: true, time.Hour: false} {
+		w, answer := uploadWorld(t)
+		var sent []byte
+		answer(func(b []byte) (batchAnswer, error) { sent = append(sent, b...); return w.srv.apply(b), nil })
+		d := runDir(filepath.Join(w.home, "runs", newUID()))
+		w.must(os.MkdirAll(string(d), 0o700))
+		w.must(os.WriteFile(d.logPath(), []byte("a\n"), 0o600))
+		w.must(os.WriteFile(d.file("fate"), nil, 0o600))
+		w.must(os.Chtimes(d.file("fate"), w.now.Add(-age), w.now.Add(-age)))
+		w.u.addLog(d)
+		w.hello()
+		w.settle()
+		if got := bytes.Contains(sent, []byte(`"at":`)); got != known || !bytes.Contains(sent, []byte(`"a"`)) {
+			t.Errorf("started %s ago: time known %v, want %v\n%s", age, got, known, sent)
+		}
+	}
+}
+
 // Which cursors are asked for: own ones at the start, logs that have something already, all of them on another incarnation.
 func TestUploadUnknown(t *testing.T) {
 	w, _ := uploadWorld(t)

@@ -117,10 +117,11 @@ type logStats struct {
 	Incomplete  bool  `json:"incomplete"`
 }
 
-// logLine is one line of a log; logPage a page of them, oldest first. Next is the n to ask after; Live the unfinished last line.
+// logLine is one line of a log; logPage a page of them, oldest first. AtMS is null when it was read too long after it was written. Next is
+// the n to ask after; Live the unfinished last line.
 type logLine struct {
 	N         int64  `json:"n"`
-	AtMS      int64  `json:"at_ms"`
+	AtMS      *int64 `json:"at_ms"`
 	Text      string `json:"text"`
 	Continued bool   `json:"continued"`
 }

@@ -28,7 +28,7 @@ func (f *agentFlags) register(fs *pflag.FlagSet) (taken func() error) {
 	return func() error {
 		if fs.Changed("cpu-lane") {
 			if lane < 0 {
-				return newProblem(codeUsage, "--cpu-lane 2", "--cpu-lane %d", lane)
+				return newProblem(codeUsage, "--cpu-lane 2", "--cpu-lane %d: it cannot be below 0", lane)
 			}
 			f.cpuLane = &lane
 		}

@@ -59,7 +59,7 @@ func addEnv(env map[string]string, args, environ []string) (left []string, err e
 		if !given {
 			i := slices.IndexFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 			if i < 0 {
-				return nil, newProblem(codeUsage, "-e "+name+"=value", "-e %s: it is not set here", name)
+				return nil, newProblem(codeUsage, name+"=value", "%s is not set here", name)
 			}
 			value = environ[i][len(name)+1:]
 		}
@@ -84,11 +84,15 @@ func readEnvFile(path string) ([]string, error) {
 	var lines []string
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 1<<20)
-	for in.Scan() {
+	for n := 1; in.Scan(); n++ {
 		line := strings.TrimSuffix(strings.TrimLeft(in.Text(), " \t"), "\r")
-		if line != "" && !strings.HasPrefix(line, "#") {
-			lines = append(lines, line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
 		}
+		if name, _, _ := strings.Cut(line, "="); !envName(name) { // the line itself may be a secret
+			return nil, newProblem(codeUsage, "a line is NAME=value, without export", "%s line %d: %q does not name a variable", path, n, clipText(name, 40))
+		}
+		lines = append(lines, line)
 	}
 	if err := in.Err(); err != nil {
 		return nil, newProblem(codeUsage, "check --env-file", "read %s: %v", path, err)

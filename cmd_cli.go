@@ -24,7 +24,6 @@ type cli struct {
 	environ  []string
 	signals  chan os.Signal // SIGINT and SIGTERM; nil in tests that send none
 	width    int            // of stdout when it is a terminal, else 0
-	errTTY   bool
 
 	global globalFlags
 	p      *printer
@@ -45,7 +44,6 @@ type globalFlags struct {
 func newCLI(in io.Reader, out, err io.Writer, environ []string) *cli {
 	c := &cli{in: in, out: out, err: err, environ: environ}
 	c.width = terminalWidth(out)
-	c.errTTY = terminalWidth(err) > 0
 	c.p = &printer{out: out, err: err, format: outTable, now: time.Now()}
 	return c
 }
@@ -114,6 +112,7 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 	c.global.register(front)
 	front.BoolVar(&c.global.version, "version", false, "print the version")
 	if err := front.Parse(args); err != nil {
+		c.shapeErrors(args)
 		return flagProblem(err, "", front)
 	}
 	args = front.Args()
@@ -134,6 +133,7 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 		if serr := c.settle(); serr != nil { // -o json before the command shapes the error too
 			return serr
 		}
+		c.shapeErrors(args)
 		return err
 	}
 	if group != nil {
@@ -151,7 +151,12 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 		return err
 	}
 	if perr != nil {
-		return flagProblem(perr, cmd.words, fs)
+		c.shapeErrors(rest)
+		perr = flagProblem(perr, cmd.words, fs)
+		if cmd.exitsAsJob {
+			return asOurs(perr)
+		}
+		return perr
 	}
 	if c.global.help {
 		return helpOne(c.out, *cmd, own)
@@ -166,6 +171,26 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 		p.Hint = "gpuctl help " + cmd.words
 	}
 	return err
+}
+
+// shapeErrors looks for -o json in words that could not be parsed to their end: the error is then JSON too, wherever the flag stands.
+func (c *cli) shapeErrors(words []string) {
+	for i, w := range words {
+		format := ""
+		switch {
+		case w == "--":
+			return
+		case (w == "-o" || w == "--output") && i+1 < len(words):
+			format = words[i+1]
+		case strings.HasPrefix(w, "--output="):
+			format = strings.TrimPrefix(w, "--output=")
+		case strings.HasPrefix(w, "-o"):
+			format = strings.TrimPrefix(strings.TrimPrefix(w, "-o"), "=")
+		}
+		if format == outJSON || format == outNDJSON {
+			c.p.format = format
+		}
+	}
 }
 
 // settle checks the global flags and sets the printer by them.

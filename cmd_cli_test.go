@@ -121,27 +121,29 @@ func TestUsage(t *testing.T) {
 		{"help flags", 0, "", "--token-file FILE"},
 		{"help job", 0, "", "job wait"},
 		{"job", 0, "", "job wait"},
+		{"job -o json", 0, "", "job wait"},
 		{"job submit -h", 0, "", "--gpu-mem SIZE"},
+		{"job submit -h", 0, "", "the name of its folder"},
 		{"help go", 0, "", "exit code of go"},
 		{"jbo list", 2, "did you mean: gpuctl job list", ""},
 		{"job lsit", 2, "did you mean: gpuctl job list", ""},
 		{"stauts", 2, "did you mean: gpuctl status", ""},
 		{"frobnicate", 2, "hint: gpuctl help", ""},
-		{"go --gpu 2 x", 2, "did you mean: --gpus", ""},
-		{"go -z x", 2, "unknown shorthand flag", ""},
-		{"go", 2, "command to run is missing", ""},
-		{"go -g x y", 2, "invalid argument", ""},
-		{"go -g -1 y", 2, "-g -1", ""},
-		{"go --gpu-mem lots y", 2, "not a size", ""},
-		{"go --max-time soon y", 2, "not a length of time", ""},
-		{"go --primary loss y", 2, "NAME:min", ""},
-		{"go --primary :min y", 2, "NAME:min", ""},
-		{"go --config novalue y", 2, "not K=V", ""},
-		{"go --shell x y", 2, "--shell takes the place", ""},
-		{"go --venv a --conda b y", 2, "contradict", ""},
-		{"go --max-attempts 0 y", 2, "--max-attempts", ""},
-		{"go -e =1 y", 2, "does not name a variable", ""},
-		{"go -e NOT_SET_ANYWHERE y", 2, "not set here", ""},
+		{"go --gpu 2 x", 125, "did you mean: --gpus", ""},
+		{"go -z x", 125, "unknown shorthand flag", ""},
+		{"go", 125, "command to run is missing", ""},
+		{"go -g x y", 125, "invalid argument", ""},
+		{"go -g -1 y", 125, "-g -1: it cannot be below 0", ""},
+		{"go --gpu-mem lots y", 125, "not a size", ""},
+		{"go --max-time soon y", 125, "not a length of time", ""},
+		{"go --primary loss y", 125, "NAME:min", ""},
+		{"go --primary :min y", 125, "NAME:min", ""},
+		{"go --config novalue y", 125, "not K=V", ""},
+		{"go --shell x y", 125, "--shell takes the place", ""},
+		{"go --venv a --conda b y", 125, "contradict", ""},
+		{"go --max-attempts 0 y", 125, "it must be at least 1", ""},
+		{"go -e =1 y", 125, "does not name a variable", ""},
+		{"go -e NOT_SET_ANYWHERE y", 125, "not set here", ""},
 		{"job show", 2, "JOB is missing", ""},
 		{"job show 1 2", 2, `unexpected "2"`, ""},
 		{"job signal 1", 2, "SIGNAL is missing", ""},
@@ -149,21 +151,21 @@ func TestUsage(t *testing.T) {
 		{"job retry 1 --", 2, "behind -- is missing", ""},
 		{"job cancel", 2, "JOB is missing", ""},
 		{"job list extra", 2, "unexpected", ""},
-		{"job list --limit 0", 2, "--limit", ""},
+		{"job list --limit 0", 2, "it must be at least 1", ""},
 		{"logs", 2, "JOB or RUN is missing", ""},
 		{"logs --full -f 1", 2, "does not follow", ""},
 		{"logs --full -n 5 1", 2, "-n does not go with it", ""},
-		{"logs -n -1 1", 2, "-n", ""},
+		{"logs -n -1 1", 2, "-n -1: it cannot be below 0", ""},
 		{"-o yaml job list", 2, "no output format", ""},
 		{"--color maybe job list", 2, "--color", ""},
 		{"--timeout never job list", 2, "--timeout", ""},
 		{"token create", 2, "NAME is missing", ""},
 		{"token create a --scope root", 2, "no scope", ""},
-		{"server --port 70000", 2, "--port", ""},
+		{"server --port 70000", 2, "a port is 0 to 65535", ""},
 		{"up --server http://x", 2, "runs its own server", ""},
-		{"agent --cpu-lane -1", 2, "--cpu-lane", ""},
+		{"agent --cpu-lane -1", 2, "it cannot be below 0", ""},
 		{"supervise", 2, "started by the agent", ""},
-		{"demo --epochs 0", 2, "--epochs", ""},
+		{"demo --epochs 0", 2, "at least one", ""},
 		{"version", 0, "", "gpuctl v"},
 		{"--version", 0, "", "gpuctl v"},
 		{"-o json version", 0, "", `"version": "v`},
@@ -175,6 +177,24 @@ func TestUsage(t *testing.T) {
 		if c.err != "" && got.out != "" {
 			t.Errorf("gpuctl %s: an error, and on stdout %q", c.args, got.out)
 		}
+	}
+}
+
+// TestUsageAsJSON: whoever asked for JSON gets the error as JSON, also when the line could not be parsed up to -o.
+func TestUsageAsJSON(t *testing.T) {
+	for _, args := range []string{
+		"job list --nosuch -o json", "job list -o json --nosuch", "--nosuch -o json", "nosuch -o json", "job nosuch --output=json", "job submit -g x -ojson true",
+		"-o json nosuch", "job show --output ndjson --x 1",
+	} {
+		got := runCLI(t, "", nil, strings.Fields(args)...)
+		var told struct{ Error struct{ Code, Hint string } }
+		if err := json.Unmarshal([]byte(got.err), &told); err != nil || got.code != 2 || told.Error.Code != codeUsage || told.Error.Hint == "" {
+			t.Errorf("gpuctl %s: exit %d, %v\n%s", args, got.code, err, got.err)
+		}
+	}
+	// what stands behind -- is somebody else's
+	if got := runCLI(t, "", nil, "go", "--nosuch", "--", "x", "-o", "json"); strings.HasPrefix(got.err, "{") {
+		t.Errorf("%s", got.err)
 	}
 }
 
@@ -247,6 +267,17 @@ func TestEditDistance(t *testing.T) {
 		if got := editDistance(c.a, c.b); got != c.want {
 			t.Errorf("editDistance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
 		}
+	}
+}
+
+func TestTokenRevokeAsJSON(t *testing.T) {
+	f := newFakeAPI(t)
+	f.json("GET /tokens", list[tokenView]{Items: []tokenView{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}}})
+	f.json("DELETE /tokens/2", struct{}{})
+	got := runCLI(t, f.URL, nil, "token", "revoke", "b", "-o", "json")
+	var l list[tokenView]
+	if err := json.Unmarshal([]byte(got.out), &l); err != nil || len(l.Items) != 1 || l.Items[0].ID != 2 || got.err != "" {
+		t.Errorf("exit %d, %v\n%s%s", got.code, err, got.out, got.err)
 	}
 }
 

@@ -45,7 +45,7 @@ and says what became of it. Needs python3. Exit code 0 when it trained well; the
 					return err
 				}
 				if fs.Changed("epochs") && d.epochs < 1 {
-					return newProblem(codeUsage, "--epochs 20", "--epochs %d", d.epochs)
+					return newProblem(codeUsage, "--epochs 20", "--epochs %d: it takes at least one", d.epochs)
 				}
 				self, err := os.Executable()
 				if err != nil {

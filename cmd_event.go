@@ -62,7 +62,7 @@ func (c *cli) eventList(ctx context.Context, f eventFlags, args []string) error 
 		return err
 	}
 	if f.limit < 0 || f.limit == 0 && !f.follow {
-		return newProblem(codeUsage, "--limit 50", "--limit %d", f.limit)
+		return newProblem(codeUsage, "--limit 50", "--limit %d: it must be at least 1", f.limit)
 	}
 	q := filters("type", f.typ, "severity", f.severity, "run", f.run, "job", f.job)
 	cl, err := c.connect()

@@ -26,7 +26,13 @@ type follower struct {
 }
 
 func newFollower(cl *client, sink *lineSink, say func(string, ...any)) *follower {
-	return &follower{cl: cl, sink: sink, say: say, patience: followPatience, pace: backoff{first: 200 * time.Millisecond, most: 5 * time.Second}}
+	told := func(format string, args ...any) {
+		if sink != nil {
+			sink.dropLive() // a note does not end up behind a progress bar
+		}
+		say(format, args...)
+	}
+	return &follower{cl: cl, sink: sink, say: told, patience: followPatience, pace: backoff{first: 200 * time.Millisecond, most: 5 * time.Second}}
 }
 
 // retry repeats a call while its error is one that passes: the server restarts, the network is away. It says so once, and once when it is

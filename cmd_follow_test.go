@@ -270,6 +270,28 @@ func TestJobExit(t *testing.T) {
 	}
 }
 
+// TestLogsFollowSaysTheEnd: a job that never ran has no line to show; following it says why.
+func TestLogsFollowSaysTheEnd(t *testing.T) {
+	f := newFakeJob(t, jobView{ID: 12, State: jobFailed, Reason: ptr(reasonStartFailed), Detail: ptr("no such file"), Drained: true})
+	got := runCLI(t, f.URL, nil, "logs", "-f", "12")
+	if got.code != 0 || got.out != "" || !strings.Contains(got.err, "job 12 FAILED (START_FAILED: no such file)") {
+		t.Errorf("exit %d, %q, %q", got.code, got.out, got.err)
+	}
+}
+
+// TestFollowNotesBreakTheBar: a note takes the unfinished line off the terminal first.
+func TestFollowNotesBreakTheBar(t *testing.T) {
+	var buf bytes.Buffer
+	p := &printer{out: &buf, err: &buf, format: outTable, width: 80}
+	sink := newLineSink(p, false)
+	fl := newFollower(nil, sink, func(format string, args ...any) { p.note(fmt.Sprintf(format, args...)) })
+	sink.showLive(ptr("50%"))
+	fl.say("lost")
+	if got := buf.String(); !strings.Contains(got, "50%\r\x1b[Klost\n") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestLogsTail(t *testing.T) {
 	f := newFakeJob(t, succeededJob("12.1", "12.2"))
 	var texts []string

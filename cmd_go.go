@@ -23,10 +23,10 @@ const exitOurs = 125
 
 func goCommand() command {
 	return command{
-		words: "go", args: "[--] COMMAND ARG...", short: "Submit a command, follow its log, end with its exit code", wordsEnd: true, ownSignals: true,
+		words: "go", args: "[--] COMMAND ARG...", short: "Submit a command, follow its log, end with its exit code", wordsEnd: true, ownSignals: true, exitsAsJob: true,
 		long: `The command is run as given, never through a shell. Its exit code is the exit code of go, 128+n when signal n
-ended it; 125 says that something on our side went wrong. The first Ctrl-C leaves the job running, a second
-one within two seconds cancels it.`,
+ended it; 125 says that it is not the job's: wrong usage, or something on our side. The first Ctrl-C
+leaves the job running, a second one within two seconds cancels it.`,
 		setup: func(c *cli, fs *pflag.FlagSet) runFunc {
 			var f submitFlags
 			f.register(fs)
@@ -35,7 +35,7 @@ one within two seconds cancels it.`,
 	}
 }
 
-// submitAttended submits and stays until the job is over, with its log or without. Errors of ours end with 125, wrong usage with 2.
+// submitAttended submits and stays until the job is over, with its log or without. Errors of ours, wrong usage too, end with 125.
 func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string, follow bool) error {
 	cl, err := c.connect()
 	if err != nil {
@@ -48,6 +48,9 @@ func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string,
 	id := strconv.FormatInt(job.ID, 10)
 	if err := c.tellSubmitted(job, follow); err != nil {
 		return asOurs(err)
+	}
+	if follow && c.p.format == outJSON {
+		c.p.format = outNDJSON // one line of the log a line
 	}
 	fl := newFollower(cl, newLineSink(c.p, false), c.say)
 	var final jobView
@@ -63,6 +66,9 @@ func (c *cli) submitAttended(ctx context.Context, f *submitFlags, args []string,
 		}
 		return err
 	})
+	if p, ok := asProblem(err); ok && p.Code == codeTimeout && p.Hint == "" {
+		err = newProblem(codeTimeout, a.back, "%s; job %s goes on", p.Detail, id)
+	}
 	if err != nil {
 		return asOurs(err)
 	}
@@ -100,14 +106,14 @@ func endOfJob(job jobView) string {
 	return text
 }
 
-// asOurs gives an error of ours the exit code 125; wrong usage, a timeout asked for and Ctrl-C keep theirs.
+// asOurs gives an error of ours, wrong usage too, the exit code 125; a timeout asked for and Ctrl-C keep theirs.
 func asOurs(err error) error {
 	if _, ok := errors.AsType[exitStatus](err); ok || err == nil {
 		return err
 	}
 	if p, ok := asProblem(err); ok {
 		switch p.Code {
-		case codeUsage, codeTimeout, codeInterrupted:
+		case codeTimeout, codeInterrupted:
 			return err
 		}
 	}

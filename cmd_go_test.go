@@ -55,6 +55,28 @@ func TestGoExitCode(t *testing.T) {
 	}
 }
 
+// TestGoTimeout: --timeout ends the watching, and says that the job goes on and how to come back.
+func TestGoTimeout(t *testing.T) {
+	f := newFakeJob(t, jobView{ID: 12, Name: "x", State: jobRunning, Runs: []string{"12.1"}})
+	f.json("GET /nodes", list[nodeView]{Items: []nodeView{}})
+	f.json("POST /jobs", jobView{ID: 12, Name: "x", State: jobQueued})
+	f.addLog("12.1", &fakeLog{}, 10, nil)
+	got := runCLI(t, f.URL, nil, "go", "--timeout", "100ms", "true")
+	if got.code != 124 || !strings.Contains(got.err, "job 12 goes on") || !strings.Contains(got.err, "hint: gpuctl logs -f 12") {
+		t.Errorf("exit %d, %s", got.code, got.err)
+	}
+}
+
+// TestGoJSON: the lines are one JSON value each, on one line.
+func TestGoJSON(t *testing.T) {
+	f := goServer(t, succeededJob("12.1"))
+	got := runCLI(t, f.URL, nil, "-o", "json", "go", "true")
+	var l logLine
+	if err := json.Unmarshal([]byte(got.out), &l); err != nil || strings.Count(got.out, "\n") != 1 || l.Text != "hello" {
+		t.Errorf("exit %d, %v\n%s", got.code, err, got.out)
+	}
+}
+
 func TestSubmitWaitOutput(t *testing.T) {
 	end := jobView{ID: 12, State: jobFailed, ExitCode: ptr(int64(3)), Runs: []string{"12.1"}, Drained: true}
 	f := goServer(t, end)
@@ -79,7 +101,7 @@ func TestGoOurs(t *testing.T) {
 	if got := runCLI(t, f.URL, nil, "go", "true"); got.code != 125 {
 		t.Errorf("refused: exit %d, %s", got.code, got.err)
 	}
-	if got := runCLI(t, f.URL, nil, "go", "--gpus", "x", "true"); got.code != 2 {
+	if got := runCLI(t, f.URL, nil, "go", "--gpus", "x", "true"); got.code != 125 {
 		t.Errorf("usage: exit %d, %s", got.code, got.err)
 	}
 	if got := runCLI(t, f.URL, nil, "job", "submit", "true"); got.code != 2 {

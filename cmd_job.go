@@ -159,7 +159,7 @@ func filters(pairs ...string) url.Values {
 // listCommand gets and prints a list, newest first.
 func listCommand[T any](ctx context.Context, c *cli, path string, q url.Values, limit int, all bool, cols []column[T], name func(T) string) error {
 	if limit <= 0 {
-		return newProblem(codeUsage, "--limit 50, or --all", "--limit %d", limit)
+		return newProblem(codeUsage, "--limit 50, or --all", "--limit %d: it must be at least 1", limit)
 	}
 	if all {
 		limit = 0

@@ -13,7 +13,7 @@ func jobVerbs() []command {
 	return []command{
 		{words: "job cancel", args: "JOB...", short: "Cancel jobs: TERM, grace, KILL to their whole process trees", setup: jobCancelSetup},
 		{
-			words: "job signal", args: "JOB SIGNAL", short: "Send a signal to the process of a job, like USR1",
+			words: "job signal", args: "JOB SIGNAL", short: "Send a signal to the processes of a job; USR1 and USR2 only to those that handle them",
 			setup: func(c *cli, fs *pflag.FlagSet) runFunc { return c.jobSignal },
 		},
 		{

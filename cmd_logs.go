@@ -41,7 +41,7 @@ func (c *cli) logs(ctx context.Context, f logFlags, args []string) error {
 	}
 	switch {
 	case f.lines < 0:
-		return newProblem(codeUsage, "-n 200", "-n %d", f.lines)
+		return newProblem(codeUsage, "-n 200", "-n %d: it cannot be below 0", f.lines)
 	case f.full && f.follow:
 		return newProblem(codeUsage, "gpuctl logs -f "+args[0], "--full shows what is there and ends; it does not follow")
 	case f.full && c.flags.Changed("lines"):
@@ -70,9 +70,13 @@ func (c *cli) logs(ctx context.Context, f logFlags, args []string) error {
 		}
 	}
 	if f.follow && job != nil {
-		_, err = fl.followJob(ctx, job.ID, job.Runs)
+		ended, err := fl.followJob(ctx, job.ID, job.Runs)
+		if err != nil {
+			return err
+		}
+		c.p.sayf("gpuctl: job %d %s", job.ID, endOfJob(ended))
 	}
-	return err
+	return nil
 }
 
 // tail shows the last lines of a run and, when asked, what comes.

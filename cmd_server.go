@@ -31,7 +31,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) (taken func() error) {
 	return func() error {
 		if fs.Changed("port") {
 			if port < 0 || port > 65535 {
-				return newProblem(codeUsage, "--port 8600", "--port %d", port)
+				return newProblem(codeUsage, "--port 8600, or --port 0 for any free one", "--port %d: a port is 0 to 65535", port)
 			}
 			f.port = &port
 		}

@@ -85,7 +85,20 @@ func (p *printer) statusPage(st statusView, rows int) string {
 	line := func(format string, args ...any) {
 		b.WriteString(clipText(plainText(fmt.Sprintf(format, args...)), 80) + "\n")
 	}
-	line("gpuctl %s, up %s, %s", st.Version, formatDuration(time.Duration(st.NowMS-st.StartedMS)*time.Millisecond), jobCounts(st.Jobs))
+	head := fmt.Sprintf("gpuctl %s, up %s", st.Version, formatDuration(time.Duration(st.NowMS-st.StartedMS)*time.Millisecond))
+	for i, part := range jobCounts(st.Jobs) {
+		switch {
+		case textWidth(head)+2+textWidth(part) <= 80:
+			head += ", " + part
+		case i == 0:
+			line("%s", head)
+			head = part
+		default: // a number that is cut reads as another number
+			line("%s,", head)
+			head = "  " + part
+		}
+	}
+	line("%s", head)
 	if st.Recovery != nil {
 		line("RECOVERY: %s", *st.Recovery)
 	}
@@ -158,7 +171,7 @@ func more(b *strings.Builder, n int, command string) {
 }
 
 // jobCounts says how many jobs there are of each state that has some.
-func jobCounts(jobs map[string]int64) string {
+func jobCounts(jobs map[string]int64) []string {
 	var parts []string
 	for _, s := range jobStates {
 		if n := jobs[s]; n > 0 {
@@ -166,7 +179,8 @@ func jobCounts(jobs map[string]int64) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "no jobs"
+		return []string{"no jobs"}
 	}
-	return "jobs: " + strings.Join(parts, ", ")
+	parts[0] = "jobs: " + parts[0]
+	return parts
 }

@@ -42,7 +42,7 @@ func (f *submitFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.node, "node", "", "run on this machine only: `NODE`")
 	fs.StringVar(&f.gpuModel, "gpu-model", "", "only on cards of this model (part of its name)")
 	fs.StringVar(&f.gpuMem, "gpu-mem", "", "only on cards with at least this memory: `SIZE` like 20GiB")
-	fs.StringVarP(&f.project, "project", "p", "", "`PROJECT` (default: default)")
+	fs.StringVarP(&f.project, "project", "p", "", "`PROJECT` it belongs to (default: the name of its folder)")
 	fs.StringVar(&f.experiment, "experiment", "", "experiment within the project")
 	fs.StringArrayVar(&f.tags, "tag", nil, "tag; repeatable")
 	fs.StringArrayVar(&f.config, "config", nil, "`K=V` shown and compared with the run; repeatable")
@@ -79,13 +79,13 @@ func (f *submitFlags) requestOf(fs *pflag.FlagSet, args, environ []string) (req 
 	}
 	if fs.Changed("gpus") {
 		if f.gpus < 0 {
-			return req, nil, newProblem(codeUsage, "-g 0 is the cpu lane", "-g %d", f.gpus)
+			return req, nil, newProblem(codeUsage, "-g 0 is the cpu lane", "-g %d: it cannot be below 0", f.gpus)
 		}
 		req.GPUs = &f.gpus
 	}
 	if fs.Changed("max-attempts") {
 		if f.maxAttempts < 1 {
-			return req, nil, newProblem(codeUsage, "--max-attempts 1 tries once", "--max-attempts %d", f.maxAttempts)
+			return req, nil, newProblem(codeUsage, "--max-attempts 1 tries once", "--max-attempts %d: it must be at least 1", f.maxAttempts)
 		}
 		req.MaxAttempts = f.maxAttempts
 	}
@@ -185,12 +185,15 @@ func parseConfig(pairs []string) (map[string]any, error) {
 
 // place fills in folder and environment, by whether the job will run on this machine: the server knows its nodes by their machine hash.
 func (c *cli) place(ctx context.Context, cl *client, f *submitFlags, req *jobRequest) error {
-	here, err := runsHere(ctx, cl, f.node)
+	here, unknown, err := runsHere(ctx, cl, f.node)
 	if err != nil {
 		return err
 	}
 	if !here {
 		switch {
+		case f.dir == "" && unknown:
+			return newProblem(codeUsage, "gpuctl node list; -d /path/on/that/machine for one that is yet to come",
+				"no machine is called %s, and where its folders are is not known", f.node)
 		case f.dir == "":
 			return newProblem(codeUsage, "-d /path/on/that/machine",
 				"the job runs on another machine: say in which folder of it")
@@ -241,23 +244,27 @@ func absolute(dir string) (string, error) {
 	return abs, nil
 }
 
-// runsHere reports whether a job for this node (any when "") is meant for the machine of this CLI.
-func runsHere(ctx context.Context, cl *client, node string) (bool, error) {
+// runsHere reports whether a job for this node (any when "") is meant for the machine of this CLI, and whether the server does not know
+// the node at all.
+func runsHere(ctx context.Context, cl *client, node string) (here, unknown bool, err error) {
 	id, err := machineID()
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	l, err := cl.nodes(ctx)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
+	unknown = node != ""
 	for _, n := range l.Items {
-		if n.MachineID == id && (node == "" || node == n.Name || node == n.UID) {
-			return true, nil
+		named := node == n.Name || node == n.UID
+		unknown = unknown && !named
+		if n.MachineID == id && (node == "" || named) {
+			return true, false, nil
 		}
 	}
 	// A server on this machine whose agent has not said hello yet, as a moment after `gpuctl up`.
-	return len(l.Items) == 0 && node == "" && isLoopbackHost(cl.base.Load().Hostname()), nil
+	return len(l.Items) == 0 && node == "" && isLoopbackHost(cl.base.Load().Hostname()), unknown, nil
 }
 
 // submit makes and sends the request and says what the platform has to say about it. Sent twice because an answer was lost, it is still

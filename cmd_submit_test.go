@@ -167,6 +167,26 @@ func TestSubmitPlace(t *testing.T) {
 	}
 }
 
+// TestSubmitUnknownNode: a mistyped name is told as that, not as a machine whose folders are elsewhere.
+func TestSubmitUnknownNode(t *testing.T) {
+	f := submitServer(t, true)
+	if got := runCLI(t, f.URL, nil, "job", "submit", "--node", "bxo", "true"); got.code != 2 || !strings.Contains(got.err, "no machine is called bxo") {
+		t.Errorf("exit %d, %s", got.code, got.err)
+	}
+}
+
+// TestEnvFileFault: a fault in a file is told with its line.
+func TestEnvFileFault(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(path, []byte("# x\nA=1\nexport B=secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := runCLI(t, submitServer(t, true).URL, nil, "go", "--env-file", path, "true")
+	if got.code != 125 || !strings.Contains(got.err, path+` line 3: "export B"`) || !strings.Contains(got.err, "without export") || strings.Contains(got.err, "secret") {
+		t.Errorf("exit %d, %s", got.code, got.err)
+	}
+}
+
 // TestSubmitBeforeHello: a moment after `up` the server has no node yet; on its own machine that is here.
 func TestSubmitBeforeHello(t *testing.T) {
 	f := submitServer(t, true)

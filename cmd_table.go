@@ -22,6 +22,7 @@ type command struct {
 	hidden     bool
 	wordsEnd   bool // flags end at the first word that is not one: what follows is somebody else's command line
 	ownSignals bool // the command reads c.signals itself
+	exitsAsJob bool // exit codes are the job's, ours is 125
 	setup      func(c *cli, fs *pflag.FlagSet) runFunc
 }
 
@@ -60,7 +61,7 @@ func findCommand(table []command, args []string) (found *command, rest []string,
 			group = append(group, c)
 		}
 	}
-	if len(group) > 0 && (len(args) == 1 || args[1] == "-h" || args[1] == "--help") {
+	if len(group) > 0 && (len(args) == 1 || strings.HasPrefix(args[1], "-")) {
 		return nil, nil, group, nil
 	}
 	var names []string

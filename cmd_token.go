@@ -49,7 +49,7 @@ func (c *cli) tokenList(ctx context.Context, args []string) error {
 
 func tokenCreateSetup(c *cli, fs *pflag.FlagSet) runFunc {
 	var scope, expires string
-	fs.StringVar(&scope, "scope", scopeRead, strings.Join(tokenScopes, "|"))
+	fs.StringVar(&scope, "scope", scopeRead, strings.Join(tokenScopes, "|")+" (default "+scopeRead+")")
 	fs.StringVar(&expires, "expires", "", "valid this long, like 30d (default: for ever)")
 	return func(ctx context.Context, args []string) error {
 		if err := argCount(args, 1, 1, "NAME"); err != nil {
@@ -105,9 +105,18 @@ func (c *cli) tokenRevoke(ctx context.Context, args []string) error {
 		if err := cl.revokeToken(ctx, id); err != nil {
 			return err
 		}
-		c.p.sayf("gpuctl: token %s revoked", args[i])
+		if !c.p.json() {
+			c.p.sayf("gpuctl: token %s revoked", args[i])
+		}
 	}
-	return nil
+	if !c.p.json() {
+		return nil
+	}
+	if l, err = getOne[list[tokenView]](ctx, cl, "/tokens", nil); err != nil {
+		return err
+	}
+	l.Items = slices.DeleteFunc(l.Items, func(t tokenView) bool { return !slices.Contains(ids, t.ID) })
+	return printList(c.p, l, c.p.tokenColumns(), func(t tokenView) string { return t.Name })
 }
 
 // findToken finds a token that is not revoked, by number or whole name.

@@ -38,14 +38,19 @@ func upCommand() command {
 					return err
 				}
 				f.server.verbose, f.agent.verbose = c.global.verbose, c.global.verbose
-				return untilStopped(ctx, runUp(ctx, f))
+				return untilStopped(ctx, runUp(ctx, f, func(url string) {
+					if terminalWidth(c.err) > 0 { // a person looks on, who sees nothing but the log else
+						c.p.sayf("gpuctl: up at %s; Ctrl-C ends it, what runs goes on. In another terminal: gpuctl go -- python train.py", url)
+					}
+				}))
 			}
 		},
 	}
 }
 
-// runUp runs both until ctx ends or one of them fails. They talk HTTP, as on two machines. The agent stops first.
-func runUp(ctx context.Context, f upFlags) error {
+// runUp runs both until ctx ends or one of them fails, and tells the address once it has it. They talk HTTP, as on two machines. The agent
+// stops first.
+func runUp(ctx context.Context, f upFlags, tell func(url string)) error {
 	home, err := homeDir()
 	if err != nil {
 		return err
@@ -58,6 +63,7 @@ func runUp(ctx context.Context, f upFlags) error {
 	if err != nil {
 		return err
 	}
+	tell(s.baseURL)
 	o.serverURL = s.baseURL
 	if o.token, err = readTokenFile(filepath.Join(s.cfg.DataDir, agentTokenFile)); err != nil {
 		return errors.Join(err, s.release())

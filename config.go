@@ -37,7 +37,6 @@ type serverConfig struct {
 	InsecureHTTP bool     `yaml:"insecure_http,omitempty"` // plain HTTP on a public address
 	AckTimeout   duration `yaml:"ack_timeout,omitempty"`   // offer not claimed, default 30s
 	LostAfter    duration `yaml:"lost_after,omitempty"`    // silent node, default 5m
-	HoldAfter    duration `yaml:"hold_after,omitempty"`    // a big job's reservation, default 10m
 }
 
 // agentConfig is agent.yaml.
@@ -108,6 +107,11 @@ func loadYAML(path string, v any) error {
 	if err != nil {
 		return newProblem(codeUsage, "check the permissions of "+path, "%v", err)
 	}
+	return parseYAML(path, b, v)
+}
+
+// parseYAML decodes the text of a file strictly into v.
+func parseYAML(path string, b []byte, v any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
 	if err := dec.Decode(v); err != nil && !errors.Is(err, io.EOF) {

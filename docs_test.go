@@ -1,7 +1,7 @@
 package main
 
 // The papers, checked: every path that a Markdown file names exists, README has its commands, docs/errors.md is the table of
-// problem.go (UPDATE=1 go test -run TestDocs . writes it), and go.mod stays short.
+// problem.go, docs/rest.md that of http.go (UPDATE=1 go test -run TestDocs . writes both), and go.mod stays short.
 
 import (
 	"fmt"
@@ -102,6 +102,16 @@ func TestDocsErrors(t *testing.T) {
 	}
 	b.WriteString("\n")
 	compareBetween(t, "docs/errors.md", "<!-- errors: begin -->\n", "<!-- errors: end -->", b.String())
+}
+
+func TestDocsRoutes(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("\n| route | scope | what it does |\n|---|---|---|\n")
+	for _, rt := range doorRoutes() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", rt.pattern, rt.scope, strings.ReplaceAll(rt.summary, "|", "\\|"))
+	}
+	b.WriteString("\n")
+	compareBetween(t, "docs/rest.md", "<!-- routes: begin -->\n", "<!-- routes: end -->", b.String())
 }
 
 // TestDocsProblemTable: codes are unique, every status is an error's, and no exit code is one that means something else.

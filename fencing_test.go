@@ -292,30 +292,30 @@ func (f *fence) begin(m *fenceMachine, d *fenceFolder) {
 
 func (f *fence) step() {
 	m := f.machines[f.r.IntN(len(f.machines))]
-	switch k := f.r.IntN(100); {
-	case k < 22:
-		f.hello(m)
+	switch k := f.r.IntN(200); {
 	case k < 40:
+		f.hello(m)
+	case k < 80:
 		f.poll(m)
-	case k < 56:
+	case k < 120:
 		f.claim(m)
-	case k < 66:
+	case k < 145:
 		f.pass()
-	case k < 70:
+	case k < 153:
 		for _, g := range m.grants {
 			g()
 		}
 		m.grants = nil
-	case k < 78:
+	case k < 161 || f.calm && k >= 176:
 		for _, uid := range slices.Sorted(maps.Keys(m.procs)) {
 			f.end(m, uid, []exitInfo{{Code: 0}, {Code: 1}, {Code: -1, Signal: 9}}[f.r.IntN(3)])
 			break
 		}
-	case k < 82:
+	case k < 176:
 		f.due()
 	default:
 		if !f.calm {
-			f.fault(m, k)
+			f.fault(m, f.r.IntN(18))
 		}
 	}
 }
@@ -336,32 +336,35 @@ func (f *fence) due() {
 		if err != nil {
 			return err
 		}
-		silent, err := loadRuns(t.conn, "state IN ('STARTING', 'ALIVE') LIMIT 1")
+		silent, err := loadRuns(t.conn, "state IN ('STARTING', 'ALIVE') ORDER BY id DESC LIMIT 1")
 		if err != nil {
 			return err
 		}
 		f.note("timers fired")
+		if len(silent) > 0 {
+			f.note("a run is lost")
+		}
 		return f.s.dueTx(t, offers, silent, nil)
 	})
 }
 
 func (f *fence) fault(m *fenceMachine, k int) {
 	switch {
-	case k < 85 && len(m.late) > 0:
+	case k < 3 && len(m.late) > 0:
 		h := m.late[0]
 		m.late = m.late[1:]
 		f.note("a late hello of %s", m.name())
 		f.call("POST", "/api/v1/agent/hello", m.a.token, h, nil)
-	case k < 88:
+	case k < 6:
 		f.note("agent of %s killed", m.name())
 		f.boot(m)
-	case k < 90:
+	case k < 8:
 		f.note("%s reboots", m.name())
 		m.boots++
 		m.a.h.BootID = fmt.Sprint("boot-", m.boots)
 		clear(m.procs)
 		f.boot(m)
-	case k < 91:
+	case k < 9:
 		f.note("state folder of %s wiped", m.name())
 		clear(m.folders)
 		for job, at := range f.done {
@@ -370,15 +373,15 @@ func (f *fence) fault(m *fenceMachine, k int) {
 			}
 		}
 		f.boot(m)
-	case k < 94:
+	case k < 12:
 		id := f.submit(testJob{})
 		f.note("job %d submitted", id)
-	case k < 96:
+	case k < 14:
 		f.verb(m)
-	case k < 97:
+	case k < 15:
 		f.note("server restarted")
 		f.restart()
-	case k < 98:
+	case k < 16:
 		f.note("backup")
 		f.backup()
 		f.fast()
@@ -468,10 +471,10 @@ func TestFencing(t *testing.T) {
 				m.a.h.BootID = "boot-0"
 				f.machines = append(f.machines, m)
 			}
-			for range 4 {
+			for range 15 {
 				f.submit(testJob{})
 			}
-			for range 300 {
+			for range 400 {
 				f.now = time.Now()
 				f.step()
 			}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,7 +57,7 @@ func doorRoutes() []route {
 }
 
 // allRoutes is the whole table.
-func (s *server) allRoutes() []route { return append(doorRoutes(), agentRoutes...) }
+func (s *server) allRoutes() []route { return append(doorRoutes(), agentRoutes()...) }
 
 // caller is who sent a request.
 type caller struct {
@@ -222,11 +223,24 @@ func noRoute(h http.Handler, w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", allow)
 		return newProblem(codeMethod, "use "+allow, "%s does not take %s", r.URL.Path, r.Method)
 	}
-	hint := "the list of routes is in the README"
+	hint := "the routes are in docs/rest.md; each begins with one of " + strings.Join(routeNouns(), ", ")
 	if !strings.HasPrefix(r.URL.Path, "/api/v1/") {
 		hint = "the routes begin with /api/v1/"
 	}
 	return newProblem(codeNotFound, hint, "there is no route %s", r.URL.Path)
+}
+
+// routeNouns are the first words of the routes under /api/v1/ that are for people and programs.
+func routeNouns() []string {
+	var nouns []string
+	for _, rt := range doorRoutes() {
+		if _, path, ok := strings.Cut(rt.pattern, "/api/v1/"); ok {
+			noun, _, _ := strings.Cut(path, "/")
+			nouns = append(nouns, noun)
+		}
+	}
+	slices.Sort(nouns)
+	return slices.Compact(nouns)
 }
 
 // headerOnly takes an answer that nobody shall see.

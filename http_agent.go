@@ -12,12 +12,14 @@ import (
 )
 
 // agentRoutes is the agent's part of the route table.
-var agentRoutes = []route{
-	{"POST /api/v1/agent/hello", scopeAgent, (*server).agentHello, "Who I am, what is alive here: complete and repeatable."},
-	{"GET /api/v1/agent/poll", scopeAgent, (*server).agentPoll, "What should I do: waits for a command that is not in have."},
-	{"POST /api/v1/agent/claim", scopeAgent, (*server).agentClaim, "May I start this run, or why I will not."},
-	{"POST /api/v1/agent/batch", scopeAgent, (*server).agentBatch, "What happened: ndjson of pieces of sources, compare-and-set on their cursors."},
-	{"POST /api/v1/agent/commands/{id}", scopeAgent, (*server).agentCommand, "Answer to one command."},
+func agentRoutes() []route {
+	return []route{
+		{"POST /api/v1/agent/hello", scopeAgent, (*server).agentHello, "Who I am, what is alive here: complete and repeatable."},
+		{"GET /api/v1/agent/poll", scopeAgent, (*server).agentPoll, "What should I do: waits for a command that is not in have."},
+		{"POST /api/v1/agent/claim", scopeAgent, (*server).agentClaim, "May I start this run, or why I will not."},
+		{"POST /api/v1/agent/batch", scopeAgent, (*server).agentBatch, "What happened: ndjson of pieces of sources, compare-and-set on their cursors."},
+		{"POST /api/v1/agent/commands/{id}", scopeAgent, (*server).agentCommand, "Answer to one command."},
+	}
 }
 
 // agentNode is the node that the caller speaks for. The token's row is read each time: the first hello binds it.

@@ -96,9 +96,9 @@ func TestSubmit(t *testing.T) {
 	}
 	f.node("n1")
 	for body, has := range map[string]string{
-		`{"argv":["a"],"working_dir":"/w","gpus":3}`:                                "no known node has 3 GPU(s), the most is 2; the job waits. To run without a GPU: -g 0",
-		`{"argv":["a"],"working_dir":"/w","gpus":1,"gpu_memory_bytes":2000}`:        "the most is 0",
-		`{"argv":["a"],"working_dir":"/w","gpus":1,"gpu_model":"a100"}`:             "fitting",
+		`{"argv":["a"],"working_dir":"/w","gpus":3}`:                                "no node has 3 cards (the most is 2); the job waits. To run without a card: -g 0",
+		`{"argv":["a"],"working_dir":"/w","gpus":1,"gpu_memory_bytes":2000}`:        "no node has 1 card with 2.0 KiB or more; the job waits",
+		`{"argv":["a"],"working_dir":"/w","gpus":1,"gpu_model":"a100"}`:             "no node has 1 card of model a100; the job waits",
 		`{"argv":["a"],"working_dir":"/w","gpus":1,"node":"n2"}`:                    "no node is called n2",
 		`{"argv":["a"],"working_dir":"/w","gpus":2,"gpu_model":"h200","node":"n1"}`: `"runs":[],"drained":false}`, // no warning
 	} {

@@ -35,7 +35,7 @@ func newHTTPServer(ctx context.Context, s *server) *http.Server {
 				c.from.note(c, state == http.StateIdle)
 			}
 		},
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 

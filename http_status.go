@@ -131,15 +131,16 @@ func countJobs(c *conn) (map[string]int64, error) {
 type failedJob struct {
 	id           int64
 	name, reason string
+	ran          bool
 }
 
 // recentlyFailed reads the newest jobs that failed since sinceMS. It looks at the newest 200 failed ones only, so that years of them cost nothing.
 func recentlyFailed(c *conn, sinceMS int64, limit int) ([]failedJob, error) {
 	var failed []failedJob
-	err := c.each(`SELECT id, name, reason FROM (SELECT id, name, reason, state_ms FROM jobs WHERE state = 'FAILED' ORDER BY id DESC LIMIT 200)
+	err := c.each(`SELECT id, name, reason, run_id IS NOT NULL FROM (SELECT id, name, reason, state_ms, run_id FROM jobs WHERE state = 'FAILED' ORDER BY id DESC LIMIT 200)
 		WHERE state_ms >= ? ORDER BY state_ms DESC LIMIT ?`, []any{sinceMS, limit}, func(get func(...any) error) error {
 		var f failedJob
-		if err := get(&f.id, &f.name, &f.reason); err != nil {
+		if err := get(&f.id, &f.name, &f.reason, &f.ran); err != nil {
 			return err
 		}
 		failed = append(failed, f)
@@ -157,7 +158,7 @@ func needsYou(v *statusView, recoverySinceMS int64, failed []failedJob, now time
 	}
 	for _, j := range v.Running {
 		if j.State == jobLost {
-			add("job %d %s is LOST: its node is silent, the run may still be alive; it comes back with the node", j.ID, j.Name)
+			add("job %d (%s) is LOST: its node is silent, the run may still be alive; it comes back with the node", j.ID, j.Name)
 		}
 	}
 	for _, n := range v.Nodes {
@@ -177,7 +178,11 @@ func needsYou(v *statusView, recoverySinceMS int64, failed []failedJob, now time
 		}
 	}
 	for _, f := range failed {
-		add("job %d %s FAILED (%s): gpuctl logs %d", f.id, f.name, f.reason, f.id)
+		look := "logs"
+		if !f.ran { // there is no log: the reason says all
+			look = "job why"
+		}
+		add("job %d (%s) FAILED (%s): gpuctl %s %d", f.id, f.name, f.reason, look, f.id)
 	}
 	return lines
 }

@@ -334,7 +334,7 @@ func scriptStem(s string) string {
 func projectOf(dir string) string {
 	name := path.Base(dir)
 	if checkName("project", name) != nil || name == "/" {
-		return "default"
+		return defaultProject
 	}
 	return name
 }

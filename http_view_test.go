@@ -196,7 +196,7 @@ func TestStatus(t *testing.T) {
 			v.NowMS-v.StartedMS < 180_000 || len(v.Running) != 1 || len(v.Queued) != 2 || v.Queued[0].ID != 3 || v.Queued[0].WaitReason == nil || len(v.Nodes) != 1 || v.Loops == nil {
 			t.Errorf("%+v", v)
 		}
-		want := []string{"job 1 a is LOST", "node n1 has been unreachable for 3m", "gpu 1 of node n1 is unhealthy", "node n1: disk is slow", "job 4 d FAILED (OOM)"}
+		want := []string{"job 1 (a) is LOST", "node n1 has been unreachable for 3m", "gpu 1 of node n1 is unhealthy", "node n1: disk is slow", "job 4 (d) FAILED (OOM): gpuctl job why 4"}
 		if len(v.NeedsYou) != len(want) {
 			t.Fatalf("%q", v.NeedsYou)
 		}

@@ -391,3 +391,47 @@ func (s *syncText) String() string {
 	defer s.mu.Unlock()
 	return s.text.String()
 }
+
+// TestAdminTokenGoesIntoAnyFile: whatever server.yaml looks like, the next start reads it, and others do not.
+func TestAdminTokenGoesIntoAnyFile(t *testing.T) {
+	for _, c := range []struct{ name, before, want string }{
+		{"none", "", "admin_token: TOKEN\n"},
+		{"empty value", "port: 0\nadmin_token: \"\"\nlost_after: 7m\n", "port: 0\nadmin_token: TOKEN\nlost_after: 7m\n"},
+		{"no value, no line end", "port: 0\nadmin_token:", "port: 0\nadmin_token: TOKEN\n"},
+		{"no value, with a comment", "admin_token: # filled in later\nport: 0\n", "admin_token: TOKEN\nport: 0\n"},
+		{"one of its owner", "port: 0\nadmin_token: mine-mine-mine\n", "port: 0\nadmin_token: mine-mine-mine\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := &world{t: t, home: t.TempDir()}
+			path := w.home + "/server.yaml"
+			w.must(os.WriteFile(path, []byte(c.before), 0o644))
+			for range 2 {
+				w.start()
+				w.stop()
+				text, err := os.ReadFile(path)
+				w.must(err)
+				cfg, err := loadServerConfig(w.home)
+				w.must(err)
+				if cfg.AdminToken == "" || string(text) != strings.Replace(c.want, "TOKEN", cfg.AdminToken, 1) {
+					t.Fatalf("server.yaml is now:\n%s", text)
+				}
+				st, err := os.Stat(path)
+				w.must(err)
+				if st.Mode().Perm() != 0o600 {
+					t.Fatalf("mode %v", st.Mode())
+				}
+			}
+		})
+	}
+	home := t.TempDir()
+	if err := os.WriteFile(home+"/server.yaml", []byte("{port: 0}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := setAdminToken(home+"/server.yaml", "secret")
+	if p, ok := asProblem(err); !ok || p.Hint == "" {
+		t.Errorf("a file in one line: %v", err)
+	}
+	if text, err := os.ReadFile(home + "/server.yaml"); err != nil || string(text) != "{port: 0}\n" {
+		t.Errorf("it was written all the same: %q %v", text, err)
+	}
+}

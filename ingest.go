@@ -15,7 +15,10 @@ import (
 	"slices"
 )
 
-const printMaxBytes = 128 // a fingerprint is opaque, but not endless
+const (
+	printMaxBytes = 128     // a fingerprint is opaque, but not endless
+	skipMost      = 1 << 40 // lines in one skip: a sum of them must not overflow the cursor
+)
 
 // ingestLine is a batch line with its items decoded.
 type ingestLine struct {
@@ -138,8 +141,8 @@ func parseLine(text []byte, n int) (ingestLine, error) {
 		return l, bad("a fingerprint is too long")
 	case l.Reset && l.From != 0:
 		return l, bad("a new generation begins at 0")
-	case l.N < 0 || l.N > 0 && l.Kind != kindSkip:
-		return l, bad("n is for skips, 0 or more")
+	case l.N < 0 || l.N > skipMost || l.N > 0 && l.Kind != kindSkip:
+		return l, bad("n is for skips, 0 or more, and no more than a file can have")
 	}
 	if len(l.Items) == 0 {
 		if l.Kind == kindLive {

@@ -259,6 +259,7 @@ func TestIngestRefusesWhatIsNotWhole(t *testing.T) {
 		{"backwards", ndjsonType, "", swap(`"to":10`, `"to":-1`), 422, "line 2"},
 		{"long fingerprint", ndjsonType, "", swap(`"print":"A"`, `"print":"`+strings.Repeat("A", 200)+`"`), 422, "line 2"},
 		{"reset not from 0", ndjsonType, "", swap(`"from":0`, `"reset":true,"from":5`), 422, "line 2"},
+		{"a skip of more than any file has", ndjsonType, "", swap(`"kind":"log","items":[{"t":"a"}]`, `"kind":"skip","n":9223372036854775807`), 422, "line 2"},
 		{"empty", ndjsonType, "", "\n\n", 422, "empty"},
 		{"long line", ndjsonType, "", good + "\n" + strings.Repeat(" ", batchLineMaxBytes+1), 413, "line 2"},
 		{"long item", ndjsonType, "", swap(`"t":"a"`, `"t":"`+strings.Repeat("a", readChunkBytes+1)+`"`), 413, "line 2"},

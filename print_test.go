@@ -262,6 +262,25 @@ func TestStatusFits(t *testing.T) {
 	}
 }
 
+// TestStatusCountsAreWhole: no number of the head is cut.
+func TestStatusCountsAreWhole(t *testing.T) {
+	st := statusView{Version: "v0.1.0-dev", Jobs: map[string]int64{}}
+	for _, s := range jobStates {
+		st.Jobs[s] = 123456
+	}
+	text := goldenPrinter(&bytes.Buffer{}, outTable).statusText(st)
+	for _, s := range jobStates {
+		if !strings.Contains(text, "123456 "+strings.ToLower(s)) {
+			t.Errorf("%s is missing in\n%s", s, text)
+		}
+	}
+	for l := range strings.SplitSeq(text, "\n") {
+		if textWidth(l) > 80 {
+			t.Errorf("%q", l)
+		}
+	}
+}
+
 func TestStatusExit(t *testing.T) {
 	f := newFakeAPI(t)
 	f.json("GET /status", statusView{Version: "v1"})

@@ -29,6 +29,24 @@ type shape struct {
 	memory int64  // bytes a card, at least
 }
 
+// cards says in words what cards the shape takes: "2 cards", "1 card of model h100 with 40 GiB or more".
+func (h shape) cards() string {
+	text := fmt.Sprintf("%d cards", h.gpus)
+	switch {
+	case h.gpus == 1 && h.model == "" && h.memory == 0:
+		text = "a card"
+	case h.gpus == 1:
+		text = "1 card"
+	}
+	if h.model != "" {
+		text += " of model " + h.model
+	}
+	if h.memory > 0 {
+		text += " with " + formatSize(h.memory) + " or more"
+	}
+	return text
+}
+
 // lane is where the shape's slots are, and how many of them it takes: gpu:0 takes one slot of the cpu lane.
 func (h shape) lane() (lane string, n int) {
 	if h.gpus == 0 {

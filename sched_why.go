@@ -60,7 +60,10 @@ func (s *server) whyTx(c *conn, jobID int64, now time.Time) (whyView, error) {
 
 // whereIs says in one sentence where a job is that does not wait.
 func (s *server) whereIs(c *conn, j jobNow) (string, error) {
-	text := "it is over: " + j.state
+	if jobOver(j.state) {
+		return howItEnded(c, j)
+	}
+	var text string
 	switch j.state {
 	case jobDispatching:
 		text = "it is offered and not claimed yet"
@@ -83,6 +86,28 @@ func (s *server) whereIs(c *conn, j jobNow) (string, error) {
 		text += " (" + name + ")"
 	}
 	return text, err
+}
+
+// howItEnded says why a job that is over ended as it did, and what there is to do.
+func howItEnded(c *conn, j jobNow) (string, error) {
+	var reason, detail string
+	if _, err := c.one("SELECT COALESCE(reason, ''), COALESCE(detail, '') FROM jobs WHERE id = ?", []any{j.id}, &reason, &detail); err != nil {
+		return "", err
+	}
+	text := "it is over"
+	if reason != "" && reason != j.state {
+		text += ": " + reason
+	}
+	if detail != "" {
+		text += ": " + detail
+	}
+	if j.runID != nil {
+		return text + fmt.Sprintf("; its log: gpuctl logs %d", j.id), nil
+	}
+	if j.state != jobSucceeded {
+		text += fmt.Sprintf("; to try it again: gpuctl job retry %d", j.id)
+	}
+	return text, nil
 }
 
 // whyNode is what one node has for a job.
@@ -146,7 +171,13 @@ func (s *server) whyNodes(c *conn, j jobNow, now time.Time, v *whyView) (ready b
 		}
 	}
 	if most < want {
-		what := fmt.Sprintf("no node has %d cards like that; the most is %d", want, most)
+		what := "no node has " + h.cards()
+		if h.node != "" {
+			what = h.node + " does not have " + h.cards()
+		}
+		if most > 0 {
+			what += fmt.Sprintf("; the most is %d", most)
+		}
 		if lane == laneCPU {
 			what = "no node has a cpu lane"
 		}

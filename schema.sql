@@ -58,6 +58,14 @@ BEGIN
   SELECT RAISE(ABORT, 'slot is held by another run') WHERE OLD.run_id IS NOT NULL AND OLD.run_id <> NEW.run_id;
   SELECT RAISE(ABORT, 'slots of one run on two nodes') FROM runs WHERE runs.id = NEW.run_id AND runs.node_id IS NOT NEW.node_id;
 END;
+CREATE TRIGGER slots_made_free BEFORE INSERT ON slots WHEN NEW.run_id IS NOT NULL
+BEGIN
+  SELECT RAISE(ABORT, 'a slot is made free');
+END;
+CREATE TRIGGER slots_stay BEFORE UPDATE OF node_id ON slots WHEN NEW.node_id <> OLD.node_id
+BEGIN
+  SELECT RAISE(ABORT, 'a slot stays on its node');
+END;
 
 CREATE TABLE projects (
   id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -70,7 +78,8 @@ CREATE TABLE experiments (
   project_id INTEGER NOT NULL REFERENCES projects (id),
   name       TEXT NOT NULL,
   created_ms INTEGER NOT NULL,
-  UNIQUE (project_id, name)
+  UNIQUE (project_id, name),
+  UNIQUE (id, project_id)                            -- for the foreign keys of jobs and runs
 ) STRICT;
 
 -- What was asked. One row for ever; each attempt is a run.
@@ -91,7 +100,7 @@ CREATE TABLE jobs (
   gpus             INTEGER NOT NULL CHECK (gpus BETWEEN 0 AND 64),     -- 0 = cpu lane
   node             TEXT NOT NULL DEFAULT '',         -- constraint by name, '' = any
   gpu_model        TEXT NOT NULL DEFAULT '',         -- constraint: substring, case-insensitive, '' = any
-  gpu_memory_bytes INTEGER NOT NULL DEFAULT 0,       -- constraint: at least, a card
+  gpu_memory_bytes INTEGER NOT NULL DEFAULT 0 CHECK (gpu_memory_bytes >= 0), -- constraint: at least, a card
   priority         INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1000 AND 1000), -- higher first
   rank             INTEGER NOT NULL DEFAULT 0,       -- within a priority, lower first, then id
   max_attempts     INTEGER NOT NULL DEFAULT 3 CHECK (max_attempts BETWEEN 1 AND 100),
@@ -107,15 +116,17 @@ CREATE TABLE jobs (
   tags             TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tags)),  -- [string]
   submit_reason    TEXT NOT NULL DEFAULT '',
   project_id       INTEGER NOT NULL REFERENCES projects (id),
-  experiment_id    INTEGER REFERENCES experiments (id),
-  attempts         INTEGER NOT NULL DEFAULT 0,       -- grants that were used; number of the newest attempt
+  experiment_id    INTEGER,
+  attempts         INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0), -- grants that were used; number of the newest attempt
   tries_left_from  INTEGER NOT NULL DEFAULT 0,       -- attempts at the last retry by hand: max_attempts counts from here
   offer_failures   INTEGER NOT NULL DEFAULT 0,       -- offers in a row that nobody claimed
   not_before_ms    INTEGER NOT NULL DEFAULT 0,       -- back-off, begin
   cancel_ms        INTEGER,                          -- when somebody asked to cancel; NULL = nobody
-  run_id           INTEGER REFERENCES runs (id),     -- the run that this job has now (OFFERED .. LOST); NULL = none
+  run_id           INTEGER,                          -- the run that this job has now (OFFERED .. LOST); NULL = none
   submitted_by     TEXT NOT NULL,                    -- name of the token
   created_ms       INTEGER NOT NULL,
+  FOREIGN KEY (run_id, id) REFERENCES runs (id, job_id),             -- its run is a run of this job
+  FOREIGN KEY (experiment_id, project_id) REFERENCES experiments (id, project_id),
   CHECK ((state IN ('DISPATCHING', 'RUNNING', 'LOST')) <= (run_id IS NOT NULL)),
   CHECK ((state IN ('QUEUED', 'SUCCEEDED', 'FAILED', 'CANCELLED')) <= (run_id IS NULL)),
   CHECK ((state IN ('FAILED', 'CANCELLED')) <= (reason IS NOT NULL)),
@@ -171,13 +182,21 @@ CREATE TABLE runs (
   env_snapshot     TEXT CHECK (env_snapshot IS NULL OR json_valid(env_snapshot)),
   config           TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(config)),
   project_id       INTEGER NOT NULL REFERENCES projects (id),
-  experiment_id    INTEGER REFERENCES experiments (id),
+  experiment_id    INTEGER,
   drained_ms       INTEGER,                          -- when the last of its sources was done (or given up)
   sealed_ms        INTEGER,                          -- when its log lines became one blob
   UNIQUE (job_id, attempt),
+  UNIQUE (id, job_id),                               -- for the foreign key of jobs
+  FOREIGN KEY (experiment_id, project_id) REFERENCES experiments (id, project_id),
+  CHECK (source <> 'job' OR state IN ('OFFERED', 'BURNED') OR attempt IS NOT NULL),
+  CHECK (sealed_ms IS NULL OR drained_ms IS NOT NULL),
   CHECK ((source = 'job') = (job_id IS NOT NULL)),
   CHECK (exit_code IS NULL OR signal IS NULL)
 ) STRICT;
+CREATE TRIGGER runs_stay BEFORE UPDATE OF node_id, job_id ON runs WHEN NEW.node_id IS NOT OLD.node_id OR NEW.job_id IS NOT OLD.job_id
+BEGIN
+  SELECT RAISE(ABORT, 'a run stays on its node and of its job');
+END;
 CREATE INDEX runs_node ON runs (node_id, state);
 CREATE INDEX runs_job ON runs (job_id, id);
 
@@ -191,7 +210,8 @@ CREATE TABLE commands (
   state      TEXT NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'done')),
   created_ms INTEGER NOT NULL,
   closed_ms  INTEGER,
-  answer     TEXT
+  answer     TEXT,
+  CHECK ((state = 'done') = (closed_ms IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX commands_one_open ON commands (run_id, kind) WHERE state = 'open' AND kind <> 'signal';
 CREATE INDEX commands_open ON commands (node_id, id) WHERE state = 'open';
@@ -203,13 +223,16 @@ CREATE TABLE cursors (
   kind       TEXT NOT NULL,                          -- log | facts | node
   owner      TEXT NOT NULL,                          -- 'node:<id>' or 'token:<id>': the first that opened it
   run_id     INTEGER REFERENCES runs (id),           -- NULL for facts and node
-  gen        INTEGER NOT NULL DEFAULT 0,
-  off        INTEGER NOT NULL DEFAULT 0,             -- bytes
+  gen        INTEGER NOT NULL DEFAULT 0 CHECK (gen >= 0),
+  off        INTEGER NOT NULL DEFAULT 0 CHECK (off >= 0), -- bytes
   print      TEXT NOT NULL DEFAULT '',
-  n          INTEGER NOT NULL DEFAULT 0,             -- lines or records, all generations, skipped ones included
+  n          INTEGER NOT NULL DEFAULT 0 CHECK (n >= 0), -- lines or records, all generations, skipped ones included
   done       INTEGER NOT NULL DEFAULT 0 CHECK (done IN (0, 1)),
   incomplete INTEGER NOT NULL DEFAULT 0 CHECK (incomplete IN (0, 1)), -- closed by the server: no carrier has it any more
-  updated_ms INTEGER NOT NULL
+  updated_ms INTEGER NOT NULL,
+  CHECK (substr(source, 1, length(kind) + 1) = kind || '-'),
+  CHECK (kind <> 'log' OR run_id IS NOT NULL),
+  CHECK (incomplete <= done)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX cursors_run ON cursors (run_id) WHERE run_id IS NOT NULL;
 
@@ -319,7 +342,8 @@ CREATE TABLE tokens (
   created_ms   INTEGER NOT NULL,
   last_used_ms INTEGER,
   expires_ms   INTEGER,
-  revoked_ms   INTEGER
+  revoked_ms   INTEGER,
+  CHECK (node_id IS NULL OR scope = 'agent')
 ) STRICT;
 
 CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL CHECK (json_valid(value))) STRICT, WITHOUT ROWID;

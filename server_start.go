@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -61,23 +63,52 @@ func (s *server) ensureTokens(ctx context.Context, home string) error {
 			return err
 		}
 	}
+	path := filepath.Join(home, serverYAML)
 	if admin == s.cfg.AdminToken {
+		s.closeToOthers(path)
 		return nil
 	}
 	s.cfg.AdminToken = admin
-	return appendAdminToken(filepath.Join(home, serverYAML), admin)
+	return setAdminToken(path, admin)
 }
 
-// appendAdminToken adds the token to server.yaml, mode 0600, and leaves the rest of the file as its owner wrote it.
-func appendAdminToken(path, token string) error {
+// closeToOthers takes the rights of others from a file that holds the admin token: its owner may have written it by an open umask.
+func (s *server) closeToOthers(path string) {
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm()&0o077 == 0 {
+		return // no file: the token came from elsewhere
+	}
+	s.log.Warn("server.yaml was open to others and holds the admin token", "mode", fmt.Sprintf("%04o", st.Mode().Perm()))
+	if err := os.Chmod(path, 0o600); err != nil {
+		s.log.Warn("close server.yaml to others", keyErr, err)
+	}
+}
+
+// adminTokenLine is an admin_token that server.yaml names without giving one.
+var adminTokenLine = regexp.MustCompile(`(?m)^admin_token[ \t]*:.*\n?`)
+
+// setAdminToken puts the token into server.yaml, mode 0600, in the place of an empty one or at the end, and leaves the rest of the file as
+// its owner wrote it. A file that would not be read back so is refused: the next start could not use it.
+func setAdminToken(path, token string) error {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
-		text = append(text, '\n')
+	line := []byte("admin_token: " + token + "\n")
+	if at := adminTokenLine.FindIndex(text); at != nil {
+		text = slices.Concat(text[:at[0]], line, text[at[1]:])
+	} else {
+		if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
+			text = append(text, '\n')
+		}
+		text = append(text, line...)
 	}
-	return writeAtomic(path, append(text, []byte("admin_token: "+token+"\n")...))
+	var back serverConfig
+	if err := parseYAML(path, text, &back); err != nil || back.AdminToken != token {
+		return newProblem(codeUsage, "write the line admin_token: a-long-random-text into it yourself, or remove the file",
+			"%s has no place where the admin token could be written", path)
+	}
+	return writeAtomic(path, text)
 }
 
 // checkBind looks at the address to listen on: loopback is fine, a private range is said, a public one over plain HTTP has to be meant.

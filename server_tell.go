@@ -31,7 +31,9 @@ func (s *server) tellStep(ctx context.Context, _ time.Time) (time.Duration, erro
 					attrs = append(attrs, slog.Int64(keyJob, *job))
 				}
 				if run != nil {
-					attrs = append(attrs, slog.String(keyRun, runLabel(*run, runJob, attempt)))
+					if label := runLabel(*run, runJob, attempt); label != "" { // an offer has no written form
+						attrs = append(attrs, slog.String(keyRun, label))
+					}
 				}
 				if node != nil {
 					attrs = append(attrs, slog.String(keyNode, *node))

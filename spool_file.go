@@ -283,6 +283,8 @@ func (s *fileSource) step(now time.Time, size int64, final bool) (n int, more bo
 	}
 	if !same {
 		s.torn = true
+		s.dec.flush(0) // what was read of the last line is still sent: nobody will ever finish it
+		s.make(false)
 		return 0, true, nil
 	}
 	b = b[len(have):got]

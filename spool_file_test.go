@@ -576,3 +576,13 @@ func TestFileThatIsAFifo(t *testing.T) {
 		t.Fatalf("cursor %+v", c)
 	}
 }
+
+// TestFileTornLine: what was read of an unfinished line before a truncation is still sent, as a line.
+func TestFileTornLine(t *testing.T) {
+	l := newLogLife(t, newCasServer(), filepath.Join(t.TempDir(), "log.txt"))
+	l.put("one\nstep 1\rstep 2\rstep 3")
+	l.settle()
+	l.put("x\n")
+	l.settle()
+	l.expect("one\nstep 3\nx\n")
+}

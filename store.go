@@ -82,6 +82,12 @@ func openStore(ctx context.Context, path string, h *hub) (*store, error) {
 	if err := s.migrate(ctx); err != nil {
 		return nil, storageProblem(errors.Join(err, w.close()))
 	}
+	// SQLite made the WAL by the umask. It holds what the database does, environments of jobs too, and lives as long as the writer.
+	for _, end := range []string{"-wal", "-shm"} {
+		if err := os.Chmod(path+end, 0o600); err != nil {
+			return nil, errors.Join(fmt.Errorf("close the database to others: %w", err), w.close())
+		}
+	}
 	return s, nil
 }
 

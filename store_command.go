@@ -114,5 +114,19 @@ func answerCommandTx(t *tx, nodeID, id int64, a commandAnswer) error {
 	if err == nil && n == 0 {
 		err = newProblem(codeNotFound, "say hello: the command is over", "there is no command %d for this node", id)
 	}
-	return err
+	if err != nil || a.OK {
+		return err
+	}
+	var runID int64
+	if signal, err := t.one("SELECT run_id FROM commands WHERE id = ? AND kind = 'signal'", []any{id}, &runID); err != nil || !signal {
+		return err
+	}
+	r, err := loadRun(t.conn, runID)
+	if err != nil {
+		return err
+	}
+	return addEventTx(t, newEvent{
+		typ: "SIGNAL_NOT_SENT", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID, actor: actorAgent,
+		message: fmt.Sprintf("run %s: the signal was not sent: %s", r.label(), a.Error), dedup: fmt.Sprintf("signal:%d", id),
+	})
 }

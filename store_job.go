@@ -30,7 +30,7 @@ func submitJobTx(t *tx, q *jobRequest, by string) (int64, error) {
 		return 0, fmt.Errorf("store job: %w", err)
 	}
 	t.ring(bellSched, bellJob(id))
-	return id, addEventTx(t, newEvent{typ: "JOB_QUEUED", severity: sevInfo, jobID: &id, actor: by, message: fmt.Sprintf("job %d %s queued", id, q.Name)})
+	return id, addEventTx(t, newEvent{typ: "JOB_QUEUED", severity: sevInfo, jobID: &id, actor: by, message: fmt.Sprintf("job %d (%s) is queued", id, q.Name)})
 }
 
 // jsonColumns encodes values for JSON columns and keeps the first error.
@@ -124,11 +124,12 @@ func placeWarnings(c *conn, q *jobRequest) ([]string, error) {
 	case q.Node != "" && !onNode:
 		return []string{fmt.Sprintf("no node is called %s; the job waits for it: gpuctl node list", q.Node)}, nil
 	case *q.GPUs > most:
-		fitting := "GPU(s)"
-		if q.GPUModel != "" || q.GPUMemoryBytes > 0 {
-			fitting = "fitting GPU(s)"
+		want := shape{gpus: int64(*q.GPUs), model: q.GPUModel, memory: q.GPUMemoryBytes}
+		text := "no node has " + want.cards()
+		if most > 0 {
+			text += fmt.Sprintf(" (the most is %d)", most)
 		}
-		return []string{fmt.Sprintf("no known node has %d %s, the most is %d; the job waits. To run without a GPU: -g 0", *q.GPUs, fitting, most)}, nil
+		return []string{text + "; the job waits. To run without a card: -g 0"}, nil
 	}
 	return nil, nil
 }

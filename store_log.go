@@ -90,7 +90,7 @@ func linesBefore(c *conn, runID int64, tail tailReader, first int64, ask logAsk)
 }
 
 func headLines(c *conn, runID int64, cond string, args ...any) ([]logLine, error) {
-	return scanLines(c, "SELECT n, at_ms, text, continued FROM log_heads WHERE run_id = ? AND "+cond, append([]any{runID}, args...))
+	return scanLines(c, "SELECT n, NULLIF(at_ms, 0), text, continued FROM log_heads WHERE run_id = ? AND "+cond, append([]any{runID}, args...))
 }
 
 func scanLines(c *conn, q string, args []any) ([]logLine, error) {
@@ -131,7 +131,7 @@ func (t tailReader) first() (int64, error) {
 
 func (t tailReader) after(n, limit int64) ([]logLine, error) {
 	if t.c != nil {
-		return scanLines(t.c, "SELECT n, at_ms, text, continued FROM log_lines WHERE run_id = ? AND n > ? ORDER BY n LIMIT ?", []any{t.runID, n, limit})
+		return scanLines(t.c, "SELECT n, NULLIF(at_ms, 0), text, continued FROM log_lines WHERE run_id = ? AND n > ? ORDER BY n LIMIT ?", []any{t.runID, n, limit})
 	}
 	i, _ := slices.BinarySearchFunc(t.sealed, n+1, byLine)
 	return t.sealed[i:min(int64(len(t.sealed)), int64(i)+limit)], nil
@@ -139,7 +139,7 @@ func (t tailReader) after(n, limit int64) ([]logLine, error) {
 
 func (t tailReader) before(n, limit int64) ([]logLine, error) {
 	if t.c != nil {
-		lines, err := scanLines(t.c, "SELECT n, at_ms, text, continued FROM log_lines WHERE run_id = ? AND n < ? ORDER BY n DESC LIMIT ?", []any{t.runID, n, limit})
+		lines, err := scanLines(t.c, "SELECT n, NULLIF(at_ms, 0), text, continued FROM log_lines WHERE run_id = ? AND n < ? ORDER BY n DESC LIMIT ?", []any{t.runID, n, limit})
 		slices.Reverse(lines)
 		return lines, err
 	}
@@ -174,7 +174,11 @@ func readSeal(c *conn, runID int64) ([]logLine, error) {
 		if l.N > 0 {
 			next = l.N
 		}
-		lines = append(lines, logLine{N: next, AtMS: l.AtMS, Text: l.Text, Continued: l.More})
+		line := logLine{N: next, Text: l.Text, Continued: l.More}
+		if l.AtMS != 0 {
+			line.AtMS = &l.AtMS
+		}
+		lines = append(lines, line)
 	}
 }
 

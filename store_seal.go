@@ -95,7 +95,7 @@ func unsealTx(t *tx, runID int64) error {
 		return err
 	}
 	for _, l := range lines {
-		if _, err := t.exec("INSERT INTO log_lines (run_id, n, at_ms, text, continued) VALUES (?,?,?,?,?)", runID, l.N, l.AtMS, l.Text, l.Continued); err != nil {
+		if _, err := t.exec("INSERT INTO log_lines (run_id, n, at_ms, text, continued) VALUES (?,?,COALESCE(?,0),?,?)", runID, l.N, l.AtMS, l.Text, l.Continued); err != nil {
 			return err
 		}
 	}

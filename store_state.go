@@ -206,7 +206,7 @@ func moveRunTx(t *tx, id int64, m runMove) error {
 	}
 	typ, severity := runEvent(m.ev)
 	if m.message == "" {
-		m.message = fmt.Sprintf("run %s: %s", r.label(), to)
+		m.message = fmt.Sprintf("run %s is %s", r.label(), to)
 	}
 	t.ring(bellRun(id))
 	return addEventTx(t, newEvent{

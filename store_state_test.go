@@ -13,7 +13,7 @@ func putState(t *tx, jobState, runState string) (job, run int64, err error) {
 	if job, err = insertTestJob(t, testJob{}); err != nil {
 		return 0, 0, err
 	}
-	run, err = t.insert(`INSERT INTO runs (uid, job_id, source, name, node_id, state, project_id) VALUES (?,?,'job','x',1,?,1)`, newUID(), job, runState)
+	run, err = t.insert(`INSERT INTO runs (uid, job_id, attempt, source, name, node_id, state, project_id) VALUES (?,?,1,'job','x',1,?,1)`, newUID(), job, runState)
 	if err != nil {
 		return 0, 0, err
 	}

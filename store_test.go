@@ -176,13 +176,99 @@ func TestSlotInvariants(t *testing.T) {
 		t.Fatal(err)
 	}
 	for q, want := range map[string]string{
-		"UPDATE slots SET run_id = 2 WHERE id = 1":              "held by another run",
-		"UPDATE slots SET run_id = 1, held_ms = 1 WHERE id = 3": "two nodes",
-		"UPDATE slots SET run_id = NULL WHERE id = 1":           "CHECK",
+		"UPDATE slots SET run_id = 2 WHERE id = 1":                                                       "held by another run",
+		"UPDATE slots SET run_id = 1, held_ms = 1 WHERE id = 3":                                          "two nodes",
+		"UPDATE slots SET run_id = NULL WHERE id = 1":                                                    "CHECK",
+		"UPDATE slots SET node_id = 2 WHERE id = 1":                                                      "stays on its node",
+		"UPDATE runs SET node_id = 2 WHERE id = 1":                                                       "stays on its node",
+		"INSERT INTO slots (node_id, lane, idx, uuid, run_id, held_ms) VALUES (2, 'gpu', 1, 'u3', 1, 1)": "made free",
 	} {
 		err := s.write(t.Context(), func(x *tx) error { _, err := x.exec(q); return err })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", q, err, want)
+		}
+	}
+}
+
+// TestRowInvariants: what the rest of the program takes for granted is refused by SQLite itself, whoever writes it.
+func TestRowInvariants(t *testing.T) {
+	s := openTestStore(t)
+	job := func(id, run, project, experiment string) string {
+		return "INSERT INTO jobs (id, uid, name, state, state_ms, argv, working_dir, gpus, project_id, experiment_id, submitted_by, created_ms, run_id) VALUES (" +
+			id + ", 'j" + id + "', 'j', " + map[bool]string{true: "'QUEUED'", false: "'RUNNING'"}[run == "NULL"] + ", 1, '[]', '/', 0, " + project + ", " +
+			experiment + ", 'p', 1, " + run + ")"
+	}
+	run := func(id, job, state, attempt string) string {
+		return "INSERT INTO runs (id, uid, job_id, attempt, source, name, node_id, state, project_id) VALUES (" + id + ", 'r" + id + "', " + job + ", " +
+			attempt + ", 'job', 'r', 1, '" + state + "', 1)"
+	}
+	if err := s.write(t.Context(), func(x *tx) error {
+		for _, q := range []string{
+			"INSERT INTO projects (id, name, created_ms) VALUES (1, 'p', 1), (2, 'q', 1)",
+			"INSERT INTO experiments (id, project_id, name, created_ms) VALUES (1, 1, 'e', 1)",
+			"INSERT INTO nodes (id, uid, name, fingerprint, last_seen_ms, created_ms) VALUES (1, 'a', 'a', '{}', 1, 1)",
+			job("1", "NULL", "1", "1"), job("2", "NULL", "1", "NULL"), run("1", "1", "ALIVE", "1"),
+		} {
+			if _, err := x.exec(q); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	command := "INSERT INTO commands (node_id, kind, run_id, payload, created_ms, state, closed_ms) VALUES (1, 'stop', 1, '{}', 1, "
+	cursor := "INSERT INTO cursors (source, kind, owner, updated_ms, run_id, off, incomplete) VALUES ("
+	for q, want := range map[string]string{
+		job("3", "1", "1", "NULL"):                                                                    "FOREIGN KEY", // the run of another job
+		"UPDATE jobs SET state = 'RUNNING', run_id = 1 WHERE id = 2":                                  "FOREIGN KEY",
+		job("3", "NULL", "2", "1"):                                                                    "FOREIGN KEY", // an experiment of another project
+		run("2", "2", "ALIVE", "NULL"):                                                                "CHECK",       // granted, without an attempt
+		"UPDATE runs SET job_id = 2 WHERE id = 1":                                                     "of its job",
+		"UPDATE runs SET sealed_ms = 1 WHERE id = 1":                                                  "CHECK",
+		command + "'done', NULL)":                                                                     "CHECK",
+		command + "'open', 1)":                                                                        "CHECK",
+		cursor + "'log-a', 'log', 'node:1', 1, NULL, 0, 0)":                                           "CHECK",
+		cursor + "'log-a', 'facts', 'node:1', 1, NULL, 0, 0)":                                         "CHECK",
+		cursor + "'facts-a', 'facts', 'node:1', 1, NULL, -1, 0)":                                      "CHECK",
+		cursor + "'facts-a', 'facts', 'node:1', 1, NULL, 0, 1)":                                       "CHECK",
+		"INSERT INTO tokens (name, scope, hash, node_id, created_ms) VALUES ('t', 'read', 'h', 1, 1)": "CHECK",
+	} {
+		err := s.write(t.Context(), func(x *tx) error { _, err := x.exec(q); return err })
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", q, err, want)
+		}
+	}
+}
+
+// TestDatabaseIsClosedToOthers: environments of jobs stand in the WAL, and data_dir may be a folder that others can read.
+func TestDatabaseIsClosedToOthers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "gpuctl.db")
+	for range 2 { // the second start finds a database
+		s, err := openStore(t.Context(), path, newHub())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.write(t.Context(), func(x *tx) error {
+			_, err := x.exec("INSERT INTO projects (name, created_ms) VALUES (?, 1)", newUID())
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := countRows(t, s, "SELECT count(*) FROM projects"); n == 0 {
+			t.Error("no rows")
+		}
+		for _, end := range []string{"", "-wal", "-shm"} {
+			if st, err := os.Stat(path + end); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("gpuctl.db%s: %v %v", end, st.Mode(), err)
+			}
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -22,9 +22,6 @@ func (s *server) cancelJobTx(t *tx, jobID int64, actor string, graceS *float64, 
 	if j.state == jobCancelling {
 		return nil
 	}
-	if graceS != nil && (*graceS < 0 || *graceS > 86400) {
-		return newProblem(codeInvalid, "give seconds from 0 to 86400", "grace_s is %g", *graceS)
-	}
 	_, _, rec, err := s.inRecovery(t.conn)
 	if err != nil {
 		return err

@@ -156,8 +156,9 @@ func killTree(ctx context.Context, dir runDir, grace time.Duration) error {
 	}
 }
 
-// signalTree sends a signal to every process of a run. KILL is an order to end it: it goes by requestStop, so that what follows is not
-// taken for the host's doing.
+// signalTree sends a signal to every process of a run; USR1 and USR2 only to those that handle them, since they would end the others (a
+// launcher, a data loader) and mean something to the training alone. KILL is an order to end it: it goes by requestStop, so that what
+// follows is not taken for the host's doing.
 func signalTree(dir runDir, sig int) error {
 	if sig == int(syscall.SIGKILL) {
 		return requestStop(dir, runStop{Reason: reasonSignal, AtMS: time.Now().UnixMilli()})
@@ -168,6 +169,13 @@ func signalTree(dir runDir, sig int) error {
 	}
 	v, err := t.look()
 	if err != nil {
+		return err
+	}
+	if s := syscall.Signal(sig); s == syscall.SIGUSR1 || s == syscall.SIGUSR2 {
+		told, err := v.signalAware(s)
+		if err == nil && told == 0 {
+			err = fmt.Errorf("no process of the run handles signal %d (%v)", sig, s)
+		}
 		return err
 	}
 	return v.signal(syscall.Signal(sig))

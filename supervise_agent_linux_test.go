@@ -274,7 +274,7 @@ func TestForeignNeverSignalled(t *testing.T) {
 				t.Errorf("alive: %s %v", why, err)
 			}
 			for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGTERM} {
-				if err := signalTree(dir, int(sig)); err != nil {
+				if err := signalTree(dir, int(sig)); (err != nil) != (sig == syscall.SIGUSR1) { // nobody handles it
 					t.Error(err)
 				}
 			}
@@ -319,6 +319,19 @@ func TestForeignNeverSignalled(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestSignalUnhandled: USR1 ends nobody who does not handle it, and that nobody did is told.
+func TestSignalUnhandled(t *testing.T) {
+	dir := testFolder(t, nil, "sleep", "300")
+	testLaunch(t, dir)
+	waitFor(t, "pid.json", func() bool { _, ok, err := dir.pid(); return ok && err == nil })
+	if err := signalTree(dir, int(syscall.SIGUSR1)); err == nil || !strings.Contains(err.Error(), "no process of the run handles signal 10") {
+		t.Error(err)
+	}
+	if alive, _, err := treeAlive(dir); !alive || err != nil {
+		t.Errorf("it ended: %v", err)
+	}
+}
 
 func TestSignalTree(t *testing.T) {
 	dir := testFolder(t, nil, "bash", "-c", "trap 'echo one' USR1; (trap 'echo two' USR1; echo ready; while :; do sleep 0.02; done) & while :; do sleep 0.02; done")

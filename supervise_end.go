@@ -131,11 +131,16 @@ func endReason(e exitInfo, cause string, hostGoesDown bool) string {
 // shutdownWindow: systemd gives processes 90 s between TERM and KILL at a shutdown.
 const shutdownWindow = 120 * time.Second
 
+// shutdownSkew is how much later than its run a supervisor may be told: a shutdown tells all at once, in any order. What comes later finds a
+// run that had ended by itself, and only the rest of its tree.
+const shutdownSkew = 5 * time.Second
+
 // hostGoesDown guesses whether a run ended because the machine is being shut down: somebody told the supervisor itself to go, which
 // a shutdown does to everybody, or logins are closed already while a signal of shutdowns ended the run. An end with code 0 needs both: a
 // training that saves at TERM ends so, but so does one that was just done.
 func hostGoesDown(e exitInfo, termAt, endAt time.Time) bool {
-	told := !termAt.IsZero() && endAt.Sub(termAt) < shutdownWindow
+	after := endAt.Sub(termAt)
+	told := !termAt.IsZero() && after < shutdownWindow && after > -shutdownSkew
 	_, err := os.Stat("/run/nologin")
 	closed := err == nil
 	if e.Code == 0 {

@@ -75,7 +75,8 @@ func TestHostGoesDown(t *testing.T) {
 		{term, time.Time{}, false},
 		{term, end.Add(-time.Second), true},
 		{term, end.Add(-shutdownWindow), false},
-		{term, end.Add(time.Second), true}, // told just after its run was
+		{term, end.Add(time.Second), true},                // told just after its run was
+		{exitInfo{Code: 1}, end.Add(shutdownSkew), false}, // it had ended by itself; its tree was still being ended
 		{exitInfo{Code: 1}, end.Add(-time.Second), true},
 		{exitInfo{Code: 0}, end.Add(-time.Second), false},
 	} {

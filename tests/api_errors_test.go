@@ -25,8 +25,8 @@ func (p *plane) newToken(name, scope string) string {
 }
 
 func TestAPIErrors(t *testing.T) {
-	promise(t, "bad JSON, unknown field, wrong type, unknown id, wrong token, wrong scope, too big: right status, problem body with a hint")
 	t.Parallel()
+	promise(t, "bad JSON, unknown field, wrong type, unknown id, wrong token, wrong scope, too big: right status, problem body with a hint")
 	p := newPlane(t)
 	p.up()
 	admin := p.token()
@@ -141,8 +141,8 @@ func (p *plane) request(method, path, token, header, body string) answer {
 }
 
 func TestIdempotencyKey(t *testing.T) {
-	promise(t, "the same Idempotency-Key makes one job; with another body it is a conflict; the token travels by either header")
 	t.Parallel()
+	promise(t, "the same Idempotency-Key makes one job; with another body it is a conflict; the token travels by either header")
 	p := newPlane(t)
 	p.up()
 	send := func(body string) (int, jobShape) {
@@ -180,8 +180,8 @@ func TestIdempotencyKey(t *testing.T) {
 }
 
 func TestCurl(t *testing.T) {
-	o := promise(t, "a script that has only curl submits, follows, reads, cancels")
 	t.Parallel()
+	o := promise(t, "a script that has only curl submits, follows, reads, cancels")
 	if _, err := exec.LookPath("curl"); err != nil {
 		o.skip(t, "curl is not installed")
 	}

@@ -53,7 +53,8 @@ func TestBenchStart(t *testing.T) {
 		var j jobShape
 		began := time.Now()
 		p.post("/api/v1/jobs", body, &j)
-		j = p.waitOver(j.ID, 20*time.Second)
+		p.mustGet(fmt.Sprintf("/api/v1/jobs/%d?wait=25&until=drained", j.ID), &j) // one question: asking again and again would be in the way
+		wantEnd(t, j, "SUCCEEDED", "", 0)
 		waitFor(t, 10*time.Second, "the environment snapshot is taken: it runs beside the job, and would run beside the next one", func() bool {
 			return p.run(j.Runs[0]).EnvSnapshot != nil
 		})
@@ -72,17 +73,17 @@ func TestBenchStart(t *testing.T) {
 		return ranAt(t, out).Sub(began)
 	}
 	throughUs() // the first job makes projects and prepares statements
-	var ours, bare []time.Duration
+	var ours, bare, best []time.Duration
 	for range benchRounds {
 		var a, b []time.Duration
 		for range 12 {
 			a, b = append(a, throughUs()), append(b, alone())
 		}
-		ours, bare = append(ours, median(a)), append(bare, median(b))
+		ours, bare, best = append(ours, median(a)), append(bare, median(b)), append(best, slices.Min(a))
 	}
 	got, base := median(ours), median(bare)
 	limit := 4*base + 8*time.Millisecond
-	o.Figure = fmt.Sprintf("p50 %.1f ms; fork+exec %.1f ms; limit %.1f ms", ms(got), ms(base), ms(limit))
+	o.Figure = fmt.Sprintf("p50 %.1f ms (best %.1f); fork+exec %.1f ms; limit %.1f ms", ms(got), ms(median(best)), ms(base), ms(limit))
 	if got > limit {
 		t.Errorf("too slow: %s", o.Figure)
 	}

@@ -63,8 +63,8 @@ func wantCode(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func TestUnreachable(t *testing.T) {
-	promise(t, "without a server every command says so and ends with 5; usage errors need no server")
 	t.Parallel()
+	promise(t, "without a server every command says so and ends with 5; usage errors need no server")
 	p := newPlane(t)
 	for _, args := range [][]string{{"job", "list"}, {"status"}, {"go", "--", "true"}, {"job", "submit", "--", "true"}} {
 		r := p.cliEnv([]string{"GPUCTL_SERVER_URL=http://127.0.0.1:1"}, args...)

@@ -25,8 +25,8 @@ func runCommand(t *testing.T, name string, args ...string) string {
 }
 
 func TestSecondOneIsRefused(t *testing.T) {
-	promise(t, "a second server on the same data folder and a second agent on the same home are refused")
 	t.Parallel()
+	promise(t, "a second server on the same data folder and a second agent on the same home are refused")
 	p := newPlane(t)
 	p.apart()
 	for _, args := range [][]string{{"server", "--port", "0"}, {"agent"}, {"up", "--port", "0"}} {
@@ -45,8 +45,8 @@ func TestSecondOneIsRefused(t *testing.T) {
 }
 
 func TestOtherNames(t *testing.T) {
-	promise(t, "gpuctl-server and gpuctl-agent are the same binary by other names; --port 0 takes any free port")
 	t.Parallel()
+	promise(t, "gpuctl-server and gpuctl-agent are the same binary by other names; --port 0 takes any free port")
 	p := newPlane(t)
 	server := p.start("gpuctl-server", "--port", "0")
 	address := filepath.Join(p.home, "server", "address")
@@ -75,8 +75,8 @@ func TestOtherNames(t *testing.T) {
 }
 
 func TestSecretsAreNotReadable(t *testing.T) {
-	promise(t, "files with tokens are 0600, the database keeps no token in clear")
 	t.Parallel()
+	promise(t, "files with tokens are 0600, the database keeps no token in clear")
 	p := newPlane(t)
 	d := p.up()
 	for _, f := range []string{"server.yaml", "server/tokens/agent-local", "server/gpuctl.db", "server/incarnation"} {
@@ -148,8 +148,8 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoWithoutPython(t *testing.T) {
-	promise(t, "gpuctl demo without python3 says so, with a hint")
 	t.Parallel()
+	promise(t, "gpuctl demo without python3 says so, with a hint")
 	p := newPlane(t)
 	empty := filepath.Join(p.work, "bin")
 	if err := os.Mkdir(empty, 0o700); err != nil {
@@ -163,8 +163,8 @@ func TestDemoWithoutPython(t *testing.T) {
 
 // TestSameBytes: the training does not notice that it is watched.
 func TestSameBytes(t *testing.T) {
-	o := promise(t, "python3 train.py alone and under gpuctl produce the same checkpoint bytes for the same seed")
 	t.Parallel()
+	o := promise(t, "python3 train.py alone and under gpuctl produce the same checkpoint bytes for the same seed")
 	p := newPlane(t)
 	p.up()
 	example, err := filepath.Abs("../examples/mnist")

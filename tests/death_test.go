@@ -15,8 +15,8 @@ import (
 const holdScript = "#!/bin/sh\necho begin\nwhile [ ! -e gate ]; do sleep 0.05; done\necho end\nexit 9\n"
 
 func TestExitWhileNobodyLooks(t *testing.T) {
-	promise(t, "a job that ends while server and agent are dead has its true exit code and its whole log")
 	t.Parallel()
+	promise(t, "a job that ends while server and agent are dead has its true exit code and its whole log")
 	p := newPlane(t)
 	d := p.up()
 	id := p.submit("-g", "0", "--", p.script("hold.sh", holdScript))
@@ -33,8 +33,8 @@ func TestExitWhileNobodyLooks(t *testing.T) {
 }
 
 func TestSupervisorKilled(t *testing.T) {
-	promise(t, "the supervisor is killed: the job goes on and holds its slot; its end is SUPERVISOR_LOST, never success")
 	t.Parallel()
+	promise(t, "the supervisor is killed: the job goes on and holds its slot; its end is SUPERVISOR_LOST, never success")
 	p := newPlane(t)
 	p.up()
 	id := p.submit("-g", "0", "--max-attempts", "1", "--", p.script("hold.sh", "#!/bin/sh\nwhile [ ! -e gate ]; do sleep 0.05; done\nexit 0\n"))
@@ -67,8 +67,8 @@ func TestSupervisorKilled(t *testing.T) {
 }
 
 func TestAgentKilledWhileStarting(t *testing.T) {
-	o := promise(t, "kill -9 of the agent while jobs start: every job runs exactly once")
 	t.Parallel()
+	o := promise(t, "kill -9 of the agent while jobs start: every job runs exactly once")
 	p := newPlane(t)
 	_, agent := p.apart()
 	mark := p.script("mark.sh", "#!/bin/sh\necho $GPUCTL_RUN >> marks\n")

@@ -109,8 +109,8 @@ func TestAgentMemory(t *testing.T) {
 
 // TestLogTruncated: `echo x > /dev/stderr` opens the log file anew and cuts it. What was there is kept, what follows is counted on.
 func TestLogTruncated(t *testing.T) {
-	promise(t, "echo x > /dev/stderr in the script: LOG_TRUNCATED says so, nothing lost or doubled")
 	t.Parallel()
+	promise(t, "echo x > /dev/stderr in the script: LOG_TRUNCATED says so, nothing lost or doubled")
 	p := newPlane(t)
 	p.up()
 	id := p.submit("-g", "0", "--", p.script("t.sh", `#!/bin/sh
@@ -142,8 +142,8 @@ for i in 1 2 3 4 5 6 7 8 9 10; do echo "after $i"; done
 
 // TestLiveLine: the unfinished last line, a bar, is shown while it moves and is no line yet.
 func TestLiveLine(t *testing.T) {
-	promise(t, "a moving bar is one live line, shown and not stored; logs -f prints every line once")
 	t.Parallel()
+	promise(t, "a moving bar is one live line, shown and not stored; logs -f prints every line once")
 	p := newPlane(t)
 	p.up()
 	id := p.submit("-g", "0", "--", p.script("bar.sh", `#!/bin/sh

@@ -14,8 +14,8 @@ import (
 )
 
 func TestPriorityOrder(t *testing.T) {
-	promise(t, "three jobs for one slot run one after the other in priority order")
 	t.Parallel()
+	promise(t, "three jobs for one slot run one after the other in priority order")
 	p := newPlane(t)
 	p.write(filepath.Join(p.home, "agent.yaml"), "cpu_lane: 1\n")
 	p.up()
@@ -48,8 +48,8 @@ func TestPriorityOrder(t *testing.T) {
 }
 
 func TestThirdWaitsAndSaysWhy(t *testing.T) {
-	promise(t, "two cpu jobs run side by side, the third waits and job why says for what")
 	t.Parallel()
+	promise(t, "two cpu jobs run side by side, the third waits and job why says for what")
 	p := newPlane(t)
 	p.up()
 	hold := p.script("hold.sh", "#!/bin/sh\nwhile [ ! -e gate ]; do sleep 0.05; done\n")
@@ -94,8 +94,8 @@ func (p *plane) fakeGPUs(n int) string {
 }
 
 func TestTwoCardsOfOneNode(t *testing.T) {
-	promise(t, "a 2-GPU job gets two distinct slots of one node, and sees exactly those cards")
 	t.Parallel()
+	promise(t, "a 2-GPU job gets two distinct slots of one node, and sees exactly those cards")
 	p := newPlane(t)
 	d := p.up("--fake-gpus", p.fakeGPUs(3))
 	if !strings.Contains(strings.ToLower(d.output()), "fake") {
@@ -148,8 +148,8 @@ func TestTwoCardsOfOneNode(t *testing.T) {
 }
 
 func TestNotThatManyCards(t *testing.T) {
-	promise(t, "a job that no node can serve says so at once, with -g 0 as the hint, and still queues")
 	t.Parallel()
+	promise(t, "a job that no node can serve says so at once, with -g 0 as the hint, and still queues")
 	p := newPlane(t)
 	p.up()
 	r := p.cli("job", "submit", "-g", "4", "--", "true")

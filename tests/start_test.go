@@ -13,8 +13,8 @@ import (
 )
 
 func TestStartFailed(t *testing.T) {
-	promise(t, "command missing, not executable, folder missing: START_FAILED with the cause")
 	t.Parallel()
+	promise(t, "command missing, not executable, folder missing: START_FAILED with the cause")
 	p := newPlane(t)
 	p.up()
 	plain := p.write(filepath.Join(p.work, "plain.txt"), "no program\n")
@@ -48,8 +48,8 @@ func TestStartFailed(t *testing.T) {
 }
 
 func TestArgumentsUnharmed(t *testing.T) {
-	promise(t, "spaces, quotes, unicode, $, ;, newlines in arguments arrive unharmed; no shell anywhere")
 	t.Parallel()
+	promise(t, "spaces, quotes, unicode, $, ;, newlines in arguments arrive unharmed; no shell anywhere")
 	p := newPlane(t)
 	p.up()
 	dump := p.script("dump args.py", "#!/usr/bin/env python3\nimport json, os, sys\n"+
@@ -108,8 +108,8 @@ func TestArgumentsUnharmed(t *testing.T) {
 }
 
 func TestJobEnvironment(t *testing.T) {
-	promise(t, "the job finds the documented environment, and no GPUCTL_* of the submitter")
 	t.Parallel()
+	promise(t, "the job finds the documented environment, and no GPUCTL_* of the submitter")
 	p := newPlane(t)
 	p.up()
 	show := p.script("env.py", "import json, os\njson.dump(dict(os.environ), open('env.json', 'w'))\n")
@@ -140,8 +140,8 @@ func TestJobEnvironment(t *testing.T) {
 }
 
 func TestVenvKept(t *testing.T) {
-	promise(t, "a venv that is active at submit is the job's: `python` is the venv's (R4)")
 	t.Parallel()
+	promise(t, "a venv that is active at submit is the job's: `python` is the venv's (R4)")
 	p := newPlane(t)
 	p.up()
 	venv := filepath.Join(p.work, "venv")

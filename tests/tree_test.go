@@ -69,8 +69,8 @@ func wantFreeOnlyWhenEmpty(t *testing.T, p *plane, pids []int) {
 }
 
 func TestCancelWholeTree(t *testing.T) {
-	promise(t, "cancel of a script that traps TERM, forks, setsid, double-forks, env -i leaves nothing, and the slot is free only then")
 	t.Parallel()
+	promise(t, "cancel of a script that traps TERM, forks, setsid, double-forks, env -i leaves nothing, and the slot is free only then")
 	p := newPlane(t)
 	p.up()
 	id, pids := startTree(t, p, "leader")
@@ -89,8 +89,8 @@ func TestCancelWholeTree(t *testing.T) {
 }
 
 func TestCancelWithoutAgentProcess(t *testing.T) {
-	promise(t, "cancel asked for while the agent is dead is carried out when it is back")
 	t.Parallel()
+	promise(t, "cancel asked for while the agent is dead is carried out when it is back")
 	p := newPlane(t)
 	_, agent := p.apart()
 	id, pids := startTree(t, p, "leader")
@@ -110,8 +110,8 @@ func TestCancelWithoutAgentProcess(t *testing.T) {
 }
 
 func TestChildrenOfANormalEndGoToo(t *testing.T) {
-	promise(t, "children left by a normal end go too; the code is the leader's")
 	t.Parallel()
+	promise(t, "children left by a normal end go too; the code is the leader's")
 	p := newPlane(t)
 	p.up()
 	id, pids := startTree(t, p, "leaves")
@@ -120,8 +120,8 @@ func TestChildrenOfANormalEndGoToo(t *testing.T) {
 }
 
 func TestTmuxIsLeftAlone(t *testing.T) {
-	o := promise(t, "a tmux server started in a job is LEFT_ALONE, reported, and does not hold the slot")
 	t.Parallel()
+	o := promise(t, "a tmux server started in a job is LEFT_ALONE, reported, and does not hold the slot")
 	if _, err := exec.LookPath("tmux"); err != nil {
 		o.skip(t, "tmux is not installed")
 	}
