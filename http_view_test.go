@@ -314,6 +314,13 @@ func TestIdleConnectionMakesRoom(t *testing.T) {
 		if res, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || res.StatusCode != 200 {
 			t.Fatalf("connection %d: %v", i, err)
 		}
+		if i == 0 { // the server notes it after the answer is out
+			waitFor(t, "the first to be idle", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return len(l.idle) == 1
+			})
+		}
 	}
 	if n, err := conns[0].Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("the longest idle one was not closed: %d %v", n, err)
