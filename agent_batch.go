@@ -40,7 +40,7 @@ func (u *uploader) step(ctx context.Context, now time.Time) (time.Duration, erro
 	if len(body) == 0 {
 		return wait, nil
 	}
-	sendCtx, cancel := context.WithTimeout(ctx, sendTimeout)
+	sendCtx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 	ans, err := u.send(sendCtx, body)
 	if err == nil && ans.Gpuctl != 1 {

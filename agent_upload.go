@@ -21,10 +21,9 @@ const (
 	lookEvery      = 100 * time.Millisecond // between looks at logs that are being written: 100 files cost 0.3 % of a core
 	batchEvery     = 250 * time.Millisecond // between batches of a slow stream: each costs the server an fsync
 	idleEvery      = 10 * time.Second       // nothing to look at: only trimming
-	sendTimeout    = 60 * time.Second
-	batchFloor     = 16 << 10         // smallest target after 413s
-	batchGrowAfter = 100              // batches taken in a row after which the target doubles again
-	denied         = 30 * time.Second // first wait after 401 or 403: jobs run on, somebody must act
+	batchFloor     = 16 << 10               // smallest target after 413s
+	batchGrowAfter = 100                    // batches taken in a row after which the target doubles again
+	denied         = 30 * time.Second       // first wait after 401 or 403: jobs run on, somebody must act
 	retryAfterMost = 60 * time.Second
 	missFirst      = time.Second // wait of one source after its second unexpected answer in a row, doubling
 	missMost       = time.Minute

@@ -42,23 +42,21 @@ func (s *server) burnRunTx(t *tx, r runNow, c cause) error {
 	if _, err := t.exec("UPDATE cursors SET done = 1, updated_ms = ? WHERE run_id = ? AND done = 0", t.nowMS, r.id); err != nil {
 		return err
 	}
-	if r.jobID != nil {
-		j, err := loadJob(t.conn, *r.jobID)
-		if err != nil {
-			return err
-		}
-		if j.runID != nil && *j.runID == r.id {
-			if granted && r.attempt != nil && *r.attempt == j.attempts {
-				if _, err := t.exec("UPDATE jobs SET attempts = attempts - 1 WHERE id = ?", j.id); err != nil {
-					return err
-				}
-			}
-			if granted {
-				c.ev, c.notBefore = jobRequeue, burnBrake
-			}
-			if err := s.jobWithoutRunTx(t, j, c); err != nil {
+	j, present, err := jobOfPresentRun(t.conn, r)
+	if err != nil {
+		return err
+	}
+	if present {
+		if granted && r.attempt != nil && *r.attempt == j.attempts {
+			if _, err := t.exec("UPDATE jobs SET attempts = attempts - 1 WHERE id = ?", j.id); err != nil {
 				return err
 			}
+		}
+		if granted {
+			c.ev, c.notBefore = jobRequeue, burnBrake
+		}
+		if err := s.jobWithoutRunTx(t, j, c); err != nil {
+			return err
 		}
 	}
 	return syncCommandsTx(t, r.id)
@@ -163,18 +161,25 @@ func (s *server) endRunTx(t *tx, r runNow, ev moveEvent, o outcome) error {
 	if err := s.closeRunTx(t, r, ev, o); err != nil {
 		return err
 	}
-	if r.jobID != nil {
-		j, err := loadJob(t.conn, *r.jobID)
-		if err != nil {
+	j, present, err := jobOfPresentRun(t.conn, r)
+	if err != nil {
+		return err
+	}
+	if present {
+		if err := s.resultTx(t, j, r, o); err != nil {
 			return err
-		}
-		if j.runID != nil && *j.runID == r.id {
-			if err := s.resultTx(t, j, r, o); err != nil {
-				return err
-			}
 		}
 	}
 	return syncCommandsTx(t, r.id)
+}
+
+// jobOfPresentRun is the job that has r as its present run; false when r has no job, or the job has gone on without it.
+func jobOfPresentRun(c *conn, r runNow) (j jobNow, present bool, err error) {
+	if r.jobID == nil {
+		return j, false, nil
+	}
+	j, err = loadJob(c, *r.jobID)
+	return j, err == nil && j.runID != nil && *j.runID == r.id, err
 }
 
 // closeRunTx stores how a run ended and frees its slots.

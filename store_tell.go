@@ -159,14 +159,11 @@ func (s *server) stillAliveTx(t *tx, r runNow, h helloRequest, tell runTell) err
 			return err
 		}
 	}
-	if r.jobID == nil {
-		return nil
-	}
-	j, err := loadJob(t.conn, *r.jobID)
+	j, present, err := jobOfPresentRun(t.conn, r)
 	if err != nil {
 		return err
 	}
-	if j.state == jobLost && j.runID != nil && *j.runID == r.id {
+	if present && j.state == jobLost {
 		return moveJobTx(t, j.id, jobMove{
 			ev: jobHeard, actor: actorAgent,
 			message: fmt.Sprintf("job %d (%s): its node is back and run %s lives", j.id, j.name, r.label()),
