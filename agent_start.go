@@ -131,6 +131,7 @@ func (a *agent) planRun(dir runDir, p startPayload) (runSpec, *claimRefuse) {
 	return runSpec{
 		UID: dir.uid(), JobUID: p.JobUID, JobID: p.JobID, Name: p.Name, Argv: p.Argv, Path: path, WorkingDir: p.WorkingDir, Env: envList(env),
 		Slots: p.Slots, GraceS: p.GraceS, MaxTimeS: p.MaxTimeS, SignalBeforeS: p.SignalBeforeS,
+		Watch: p.Watch, TB: p.TB,
 	}, nil
 }
 

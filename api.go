@@ -103,7 +103,173 @@ type runView struct {
 	Usage       *exitInfo       `json:"usage"` // as told by the node
 	LeftAlone   []string        `json:"left_alone"`
 	Log         logStats        `json:"log"`
+	LastStep    *int64          `json:"last_step"` // of the series that got a point last
+	LastStepMS  *int64          `json:"last_step_ms"`
+	Progress    *runProgress    `json:"progress"`
+	Metrics     []metricView    `json:"metrics"`
+	Checkpoints int64           `json:"checkpoints"` // how many lie there (not GONE, not OVERWRITTEN)
 	EnvSnapshot json.RawMessage `json:"env_snapshot"`
+}
+
+// runProgress says how far a run is. Total and ETA are null where unknown. ETA is the time left, ms.
+type runProgress struct {
+	Step  int64  `json:"step"`
+	Total *int64 `json:"total"`
+	ETAMS *int64 `json:"eta_ms"`
+	From  string `json:"from"` // where Total comes from: total_steps | trainer_state | tqdm; "" without one
+}
+
+// metricView is one series of a run in short. Name is the one that is shown and asked for, Tag the one that was written. Goal is the
+// direction that is better; GoalFrom says how it is known: job (primary_metric) | inferred | "" (not known: best is null).
+type metricView struct {
+	Name     string       `json:"name"`
+	Source   string       `json:"source"` // tb | sdk
+	Folder   string       `json:"folder"`
+	Tag      string       `json:"tag"`
+	Goal     *string      `json:"goal"` // min | max
+	GoalFrom string       `json:"goal_from"`
+	Primary  bool         `json:"primary"`
+	Last     *metricPoint `json:"last"`
+	Best     *metricPoint `json:"best"`
+	Min      *metricPoint `json:"min"` // of finite values
+	Max      *metricPoint `json:"max"`
+	Count    int64        `json:"count"`
+	NaNCount int64        `json:"nan_count"`
+	InfCount int64        `json:"inf_count"`
+	Rewinds  int64        `json:"rewinds"` // points whose step is below the step before
+	Trend    *string      `json:"trend"`   // falling | rising | flat; null with fewer than 10 finite points
+}
+
+type metricPoint struct {
+	Step  int64     `json:"step"`
+	AtMS  int64     `json:"at_ms"`
+	Value jsonFloat `json:"value"`
+}
+
+// metricsPage is GET /runs/{run}/metrics. Next is the number of points of the run (with attempts=all|trained: of all attempts): with
+// after=<next>&wait=<seconds> the answer comes as soon as there are more. Done: nothing more will come.
+type metricsPage struct {
+	Items []metricSeries `json:"items"`
+	Next  int64          `json:"next"`
+	State string         `json:"state"` // of the run
+	Done  bool           `json:"done"`
+}
+
+// metricSeries is one curve: points [step, at_ms, value] in order of arrival, or, when there are more than max_points, buckets
+// [step, at_ms, min, max, mean, count]: first step and time of the bucket, min, max and mean over its finite values ("NaN" when it has
+// none), count of all its points.
+type metricSeries struct {
+	Run     string        `json:"run"` // 12.2; with attempts=trained that of the newest attempt
+	Name    string        `json:"name"`
+	Source  string        `json:"source"`
+	Folder  string        `json:"folder"`
+	Tag     string        `json:"tag"`
+	Count   int64         `json:"count"` // points in the asked range
+	Points  []pointRow    `json:"points,omitempty"`
+	Buckets []pointBucket `json:"buckets,omitempty"`
+}
+
+// pointRow is [step, at_ms, value] in JSON.
+type pointRow struct {
+	step  int64
+	atMS  int64
+	value float64
+}
+
+func (p pointRow) MarshalJSON() ([]byte, error) {
+	b := strconv.AppendInt(append(make([]byte, 0, 48), '['), p.step, 10)
+	b = strconv.AppendInt(append(b, ','), p.atMS, 10)
+	b = appendJSONFloat(append(b, ','), p.value)
+	return append(b, ']'), nil
+}
+
+func (p *pointRow) UnmarshalJSON(b []byte) error {
+	var v jsonFloat
+	parts := []any{&p.step, &p.atMS, &v}
+	if err := json.Unmarshal(b, &parts); err != nil {
+		return err
+	}
+	p.value = float64(v)
+	return nil
+}
+
+// pointBucket is [step, at_ms, min, max, mean, count] in JSON.
+type pointBucket struct {
+	step, atMS     int64
+	min, max, mean float64
+	count          int64
+}
+
+func (p pointBucket) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, 96), '[')
+	b = strconv.AppendInt(b, p.step, 10)
+	b = strconv.AppendInt(append(b, ','), p.atMS, 10)
+	b = appendJSONFloat(append(b, ','), p.min)
+	b = appendJSONFloat(append(b, ','), p.max)
+	b = appendJSONFloat(append(b, ','), p.mean)
+	b = strconv.AppendInt(append(b, ','), p.count, 10)
+	return append(b, ']'), nil
+}
+
+func (p *pointBucket) UnmarshalJSON(b []byte) error {
+	var least, most, mean jsonFloat
+	parts := []any{&p.step, &p.atMS, &least, &most, &mean, &p.count}
+	if err := json.Unmarshal(b, &parts); err != nil {
+		return err
+	}
+	p.min, p.max, p.mean = float64(least), float64(most), float64(mean)
+	return nil
+}
+
+// checkpointView is a checkpoint as every door shows it. Metrics are the values of the run's series at its step (the newest at or before).
+type checkpointView struct {
+	ID          int64                `json:"id"`
+	Run         string               `json:"run"`
+	Path        string               `json:"path"`
+	Kind        string               `json:"kind"` // file | folder
+	Step        *int64               `json:"step"`
+	StepFrom    *string              `json:"step_from"`
+	SizeBytes   int64                `json:"size_bytes"`
+	MtimeMS     int64                `json:"mtime_ms"`
+	State       string               `json:"state"` // COMPLETE | INCOMPLETE | OVERWRITTEN | GONE
+	StateMS     int64                `json:"state_ms"`
+	Fingerprint string               `json:"fingerprint"`
+	Metrics     map[string]jsonFloat `json:"metrics"`
+	Evaluations []any                `json:"evaluations"`
+	Pinned      bool                 `json:"pinned"`
+	FoundMS     int64                `json:"found_ms"`
+}
+
+// loginRequest is POST /login: a token of a person, or the code of a one-time link. The answer is a loginAnswer with a token of the
+// page's own: read or write scope as the one it came from (admin gives write), 30 days.
+type loginRequest struct {
+	Token string `json:"token"`
+	Code  string `json:"code"`
+}
+
+type loginAnswer struct {
+	Token     string `json:"token"`
+	Name      string `json:"name"`
+	Scope     string `json:"scope"`
+	ExpiresMS int64  `json:"expires_ms"`
+}
+
+// oneTimeCode is the answer of POST /login-links and POST /nodes:join-code. The code works once, until ExpiresMS.
+type oneTimeCode struct {
+	Code      string   `json:"code"`
+	ExpiresMS int64    `json:"expires_ms"`
+	URLs      []string `json:"urls"` // addresses of the server from outside, best first; login-links: with the code in the fragment
+}
+
+// joinRequest is POST /agent/join; joinAnswer gives the machine its token.
+type joinRequest struct {
+	Code string `json:"code"`
+	Name string `json:"name"` // of the machine, for the token's name
+}
+
+type joinAnswer struct {
+	Token string `json:"token"`
+	Name  string `json:"name"` // of the token
 }
 
 // logStats says how much of a run's log the server has counted.

@@ -53,7 +53,7 @@ var archFamilies = map[string]string{
 	"agent": sideAgent, "supervise": sideAgent, "proc": sideAgent, "spool": sideAgent, "gpu": sideAgent, "source": sideAgent,
 	"host": sideAgent,
 	// leaf
-	"logfold": sideLeaf,
+	"logfold": sideLeaf, "tb": sideLeaf, "series": sideLeaf, "semantic": sideLeaf,
 	// shared
 	"api": sideShared, "atomicfile": sideShared, "backoff": sideShared, "client": sideShared, "config": sideShared, "ids": sideShared,
 	"logging": sideShared, "loop": sideShared, "model": sideShared, "problem": sideShared, "regexps": sideShared, "units": sideShared, "version": sideShared,
@@ -66,7 +66,7 @@ var leafMayName = map[string]bool{"wire.go": true, "model.go": true}
 // leafImports are the standard packages that a leaf may import: none of them touches the outside or the clock.
 var leafImports = map[string]bool{
 	"bytes": true, "cmp": true, "encoding/base64": true, "encoding/binary": true, "encoding/hex": true, "encoding/json": true,
-	"errors": true, "fmt": true, "hash": true, "hash/crc32": true, "iter": true, "maps": true, "math": true, "math/bits": true,
+	"errors": true, "fmt": true, "io": true, "hash": true, "hash/crc32": true, "iter": true, "maps": true, "math": true, "math/bits": true,
 	"slices": true, "sort": true, "strconv": true, "strings": true, "unicode": true, "unicode/utf8": true, "crypto/sha256": true,
 	"compress/flate": true,
 }

@@ -40,7 +40,9 @@ type runSpec struct {
 	GraceS        float64   `json:"grace_s"`
 	MaxTimeS      float64   `json:"max_time_s"`
 	SignalBeforeS float64   `json:"signal_before_s"`
-	Incarnation   string    `json:"incarnation"` // of the start command
+	Watch         []string  `json:"watch,omitempty"` // folders with checkpoints; relative ones lie below WorkingDir
+	TB            []string  `json:"tb,omitempty"`    // folders with event files, likewise
+	Incarnation   string    `json:"incarnation"`     // of the start command
 }
 
 // runGrantInfo is what a grant says; the agent sends it to the waiting supervisor as one JSON line on its stdin. End of file without a

@@ -17,17 +17,14 @@ func (s *server) offerTx(t *tx, p offerPlan) error {
 		start.Slots = append(start.Slots, slotRef{Lane: f.lane, Idx: f.idx, UUID: f.uuid})
 		ids = append(ids, f.id)
 	}
-	var argv, env string
-	if _, err := t.one("SELECT uid, name, argv, working_dir, env, venv, conda, grace_s, max_time_s, signal_before_s FROM jobs WHERE id = ?",
+	var argv, env, watch, tb string
+	if _, err := t.one("SELECT uid, name, argv, working_dir, env, venv, conda, grace_s, max_time_s, signal_before_s, watch, tb FROM jobs WHERE id = ?",
 		[]any{p.jobID}, &start.JobUID, &start.Name, &argv, &start.WorkingDir, &env, &start.Venv, &start.Conda, &start.GraceS, &start.MaxTimeS,
-		&start.SignalBeforeS); err != nil {
+		&start.SignalBeforeS, &watch, &tb); err != nil {
 		return err
 	}
-	if err := json.Unmarshal([]byte(argv), &start.Argv); err != nil {
-		return fmt.Errorf("read argv: %w", err)
-	}
-	if err := json.Unmarshal([]byte(env), &start.Env); err != nil {
-		return fmt.Errorf("read env: %w", err)
+	if err := readColumns(jsonColumn{argv, &start.Argv}, jsonColumn{env, &start.Env}, jsonColumn{watch, &start.Watch}, jsonColumn{tb, &start.TB}); err != nil {
+		return fmt.Errorf("read job %d: %w", p.jobID, err)
 	}
 	slots, err := json.Marshal(start.Slots)
 	if err != nil {

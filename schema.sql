@@ -220,7 +220,7 @@ CREATE INDEX commands_run ON commands (run_id);
 -- How far each source is taken: wireCursor. Written in the transaction that stores the rows.
 CREATE TABLE cursors (
   source     TEXT PRIMARY KEY,                       -- <kind>-<uid>
-  kind       TEXT NOT NULL,                          -- log | facts | node
+  kind       TEXT NOT NULL,                          -- log | tb | sdk | facts | node
   owner      TEXT NOT NULL,                          -- 'node:<id>' or 'token:<id>': the first that opened it
   run_id     INTEGER REFERENCES runs (id),           -- NULL for facts and node
   gen        INTEGER NOT NULL DEFAULT 0 CHECK (gen >= 0),
@@ -302,6 +302,95 @@ CREATE TABLE node_samples (                          -- one wide row a look, eve
   disk_free_bytes    INTEGER NOT NULL,               -- of the file system that holds GPUCTL_HOME
   disk_total_bytes   INTEGER NOT NULL,
   PRIMARY KEY (node_id, at_ms)
+) STRICT, WITHOUT ROWID;
+
+-- One curve of a run. Kept up to date by ingest in the transaction that stores its points, so that lists never scan points.
+-- Values: NaN is stored as NULL; least, most are over finite values only.
+CREATE TABLE series (
+  id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  run_id      INTEGER NOT NULL REFERENCES runs (id),
+  source      TEXT NOT NULL CHECK (source IN ('tb', 'sdk')),
+  folder      TEXT NOT NULL DEFAULT '',              -- of its event file, below working_dir or the --tb folder; '' = that folder itself; absolute elsewhere
+  name        TEXT NOT NULL CHECK (name <> ''),      -- the tag as it was written
+  count       INTEGER NOT NULL DEFAULT 0 CHECK (count >= 0), -- points, NaN included; seq of the next one
+  nan_count   INTEGER NOT NULL DEFAULT 0 CHECK (nan_count >= 0),
+  inf_count   INTEGER NOT NULL DEFAULT 0 CHECK (inf_count >= 0),
+  rewinds     INTEGER NOT NULL DEFAULT 0 CHECK (rewinds >= 0), -- points whose step is below the step before
+  first_step  INTEGER,
+  first_ms    INTEGER,
+  last_step   INTEGER,
+  last_ms     INTEGER,
+  last_value  REAL,
+  least_step  INTEGER,                               -- first point with the least value; NULL = no finite value yet
+  least_ms    INTEGER,
+  least_value REAL,
+  most_step   INTEGER,
+  most_ms     INTEGER,
+  most_value  REAL,
+  ema_fast    REAL,                                  -- exponential averages of finite values, weights 2/21 and 2/101: the trend
+  ema_slow    REAL,
+  ema_dev     REAL,                                  -- and of the distance to ema_slow
+  UNIQUE (run_id, source, folder, name)
+) STRICT;
+
+-- The newest points of a series, in order of arrival; older ones lie in chunks. A row costs 28 bytes.
+CREATE TABLE points (
+  series_id INTEGER NOT NULL REFERENCES series (id),
+  seq       INTEGER NOT NULL,                        -- 0, 1, ... in order of arrival
+  step      INTEGER NOT NULL,
+  at_ms     INTEGER NOT NULL,                        -- writer's clock, rounded to 100 ms
+  value     REAL,                                    -- NULL = NaN
+  PRIMARY KEY (series_id, seq)
+) STRICT, WITHOUT ROWID;
+
+-- Points first_seq .. first_seq + n - 1 of a series, packed (series.go has the format): 0.1 to 3.2 bytes a point.
+CREATE TABLE chunks (
+  id        INTEGER PRIMARY KEY AUTOINCREMENT,
+  series_id INTEGER NOT NULL REFERENCES series (id),
+  first_seq INTEGER NOT NULL,
+  n         INTEGER NOT NULL CHECK (n > 0),
+  min_step  INTEGER NOT NULL,
+  max_step  INTEGER NOT NULL,
+  min_ms    INTEGER NOT NULL,
+  max_ms    INTEGER NOT NULL,
+  min_value REAL,                                    -- over values that are not NaN; NULL = all are
+  max_value REAL,
+  sum_value REAL,                                    -- of finite values, for the mean of a bucket that is a whole chunk
+  nan_count INTEGER NOT NULL,
+  data      BLOB NOT NULL,
+  UNIQUE (series_id, first_seq)
+) STRICT;
+
+-- Files and folders that a watched training left. Never moved, never opened for writing. Another fingerprint at the same path is another
+-- checkpoint.
+CREATE TABLE checkpoints (
+  id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  run_id      INTEGER NOT NULL REFERENCES runs (id),
+  path        TEXT NOT NULL,                         -- absolute, on the run's node
+  kind        TEXT NOT NULL CHECK (kind IN ('file', 'folder')),
+  step        INTEGER,                               -- NULL = not known
+  step_from   TEXT CHECK (step_from IN ('name', 'trainer_state')),
+  total_steps INTEGER,                               -- max_steps of trainer_state.json
+  size_bytes  INTEGER NOT NULL CHECK (size_bytes >= 0), -- of all files
+  mtime_ms    INTEGER NOT NULL,                      -- newest of all files
+  fingerprint TEXT NOT NULL,                         -- size, mtime, SHA-1 of the first and last MiB of each file; hex of SHA-1 over these
+  state       TEXT NOT NULL CHECK (state IN ('COMPLETE', 'INCOMPLETE', 'OVERWRITTEN', 'GONE')),
+  state_ms    INTEGER NOT NULL,
+  pinned      INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1)),
+  found_ms    INTEGER NOT NULL,                      -- when the agent registered it
+  UNIQUE (run_id, path, fingerprint),
+  CHECK ((step IS NULL) = (step_from IS NULL))
+) STRICT;
+
+-- One-time codes: of the login link of the page, and of a machine that joins.
+CREATE TABLE codes (
+  hash       TEXT PRIMARY KEY,                       -- SHA-256 of the code, hex
+  kind       TEXT NOT NULL CHECK (kind IN ('login', 'join')),
+  scope      TEXT NOT NULL,                          -- of the token it is exchanged for
+  made_by    TEXT NOT NULL,                          -- name of the token that asked for it
+  created_ms INTEGER NOT NULL,
+  expires_ms INTEGER NOT NULL,
+  used_ms    INTEGER                                 -- NULL = not yet
 ) STRICT, WITHOUT ROWID;
 
 -- Append only; the stream for pages, hooks and agents.

@@ -6,6 +6,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -55,9 +57,15 @@ const (
 	kindLog    = "log"    // Items: []logItem
 	kindFacts  = "facts"  // Items: []factItem
 	kindNode   = "node"   // Items: []nodeSample
-	kindPoints = "points" // Items: columns of points; not accepted before the metrics reader exists
+	kindPoints = "points" // Items: []pointColumns, of a tb or sdk source
 	kindSkip   = "skip"   // N lines or records were left out, Why says why
 	kindLive   = "live"   // Items: []logItem of one, the unfinished last line; shown, never stored, never acked; From, To, Prev, Print unset
+)
+
+// Kinds of sources whose lines are points.
+const (
+	sourceTB  = "tb"
+	sourceSDK = "sdk"
 )
 
 // batchLine is one ndjson line of POST /api/v1/agent/batch: the bytes [From, To) of generation Gen of source Src, decoded.
@@ -88,7 +96,8 @@ type logItem struct {
 }
 
 // factItem is something the agent knows and the server shall keep. Key is a natural key: the same fact told twice is one.
-// Kinds: "env" (data: environment snapshot of run RunUID), "event" (data: wireEvent). Rej: the record could not be read, why.
+// Kinds: "env" (data: environment snapshot of run RunUID), "event" (data: wireEvent), "checkpoint" (data: wireCheckpoint) and
+// "checkpoint_gone" (data: wireCheckpointGone). Rej: the record could not be read, why.
 type factItem struct {
 	Key    string          `json:"key"`
 	Kind   string          `json:"kind"`
@@ -125,6 +134,82 @@ type batchAnswer struct {
 	Acks        map[string]wireCursor `json:"acks"`
 	Refused     map[string]string     `json:"refused,omitempty"`
 	Incarnation string                `json:"incarnation"`
+}
+
+// pointColumns are points of one series in order of arrival: either the plain columns, all of one length, or Packed, which holds
+// the same columns in the chunk coding of series.go. AtMS is the writer's clock, Unix ms. Folder is that of the event file below the
+// working_dir or the --tb folder with "/" between, "" = that folder itself, absolute elsewhere. An item with Rej alone is a record
+// that could not be read.
+type pointColumns struct {
+	Name   string      `json:"name,omitempty"`
+	Folder string      `json:"folder,omitempty"`
+	Steps  []int64     `json:"steps,omitempty"`
+	AtMS   []int64     `json:"at_ms,omitempty"`
+	Values []jsonFloat `json:"values,omitempty"`
+	Packed []byte      `json:"packed,omitempty"` // base64 in JSON
+	Rej    string      `json:"r,omitempty"`
+}
+
+// Limits of points. Names longer than nameMaxBytes are rejects.
+const (
+	nameMaxBytes   = 1 << 10
+	packedMaxCount = 1 << 16 // points in one Packed
+)
+
+// wireCheckpoint is the data of a factItem of kind "checkpoint": a file or folder that lay still long enough, or lies where nobody writes
+// any more. Key of the fact: ckpt-<run uid>-<SHA-1 of path, 16 hex>-<fingerprint>.
+type wireCheckpoint struct {
+	Path        string `json:"path"` // absolute
+	Kind        string `json:"kind"` // file | folder
+	Step        *int64 `json:"step,omitempty"`
+	StepFrom    string `json:"step_from,omitempty"` // name | trainer_state, with Step
+	TotalSteps  *int64 `json:"total_steps,omitempty"`
+	SizeBytes   int64  `json:"size_bytes"`
+	MtimeMS     int64  `json:"mtime_ms"`
+	Fingerprint string `json:"fingerprint"`
+	Incomplete  string `json:"incomplete,omitempty"` // why it is not whole, "" = it is
+}
+
+// wireCheckpointGone is the data of a factItem of kind "checkpoint_gone": what was registered lies there no more.
+type wireCheckpointGone struct {
+	Path        string `json:"path"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// jsonFloat is a float64 that JSON can carry: NaN and the infinities are the strings "NaN", "Infinity", "-Infinity".
+type jsonFloat float64
+
+func (f jsonFloat) MarshalJSON() ([]byte, error) { return appendJSONFloat(nil, float64(f)), nil }
+
+func (f *jsonFloat) UnmarshalJSON(b []byte) error {
+	switch string(b) {
+	case `"NaN"`:
+		*f = jsonFloat(math.NaN())
+	case `"Infinity"`:
+		*f = jsonFloat(math.Inf(1))
+	case `"-Infinity"`:
+		*f = jsonFloat(math.Inf(-1))
+	default:
+		v, err := strconv.ParseFloat(string(b), 64)
+		if err != nil {
+			return fmt.Errorf("%s is no number; not finite ones are \"NaN\", \"Infinity\", \"-Infinity\"", b)
+		}
+		*f = jsonFloat(v)
+	}
+	return nil
+}
+
+// appendJSONFloat writes v in the shortest form that reads back as the same bits.
+func appendJSONFloat(b []byte, v float64) []byte {
+	switch {
+	case math.IsNaN(v):
+		return append(b, `"NaN"`...)
+	case math.IsInf(v, 1):
+		return append(b, `"Infinity"`...)
+	case math.IsInf(v, -1):
+		return append(b, `"-Infinity"`...)
+	}
+	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
 // wireDevice is one GPU of a node. Key is UUID; Idx is the PCI-order index of this boot.
@@ -299,6 +384,8 @@ type startPayload struct {
 	GraceS        float64           `json:"grace_s"`
 	MaxTimeS      float64           `json:"max_time_s,omitempty"`
 	SignalBeforeS float64           `json:"signal_before_s,omitempty"`
+	Watch         []string          `json:"watch,omitempty"` // folders with checkpoints, relative ones below WorkingDir
+	TB            []string          `json:"tb,omitempty"`    // folders with event files, likewise
 }
 
 type stopPayload struct {
@@ -369,7 +456,8 @@ const (
 	verdictLater = "later"
 )
 
-// sourceName builds the key of a cursor: <kind>-<uid>. For log and sdk uid is the run's; facts and node have a uid of their own.
+// sourceName builds the key of a cursor: <kind>-<uid>. For log and sdk uid is the run's; for tb it is <run uid>-<inode, hex>; facts and
+// node have a uid of their own.
 func sourceName(kind, uid string) string { return kind + "-" + uid }
 
 // parseSource splits a source name. It errors on anything that is not a known kind with a hex uid.
@@ -377,7 +465,7 @@ func parseSource(src string) (kind, uid string, err error) {
 	kind, uid, ok := strings.Cut(src, "-")
 	if ok {
 		switch kind {
-		case kindLog, kindFacts, kindNode, "sdk", "tb":
+		case kindLog, kindFacts, kindNode, sourceSDK, sourceTB:
 			if len(src) <= 128 && uid != "" && strings.Trim(uid, "0123456789abcdef-") == "" {
 				return kind, uid, nil
 			}
