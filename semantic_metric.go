@@ -68,12 +68,8 @@ func isNegation(word string) bool { return word == "neg" || word == "negative" }
 // goalEndingAt is what the last n words mean; n is 0 when the tables do not know them.
 func goalEndingAt(words []string) (goal string, n int) {
 	for _, p := range goalPhrases() {
-		want := strings.Fields(p.words)
-		if len(want) > len(words) {
-			continue
-		}
-		if slices.EqualFunc(words[len(words)-len(want):], want, func(have, want string) bool { return have == want || want == "#" && isGoalNumber(have) }) {
-			return p.goal, len(want)
+		if n := goalPhraseAt(words, p.words); n > 0 {
+			return p.goal, n
 		}
 	}
 	if goal, known := goalOfWord(words[len(words)-1]); known {
@@ -82,19 +78,59 @@ func goalEndingAt(words []string) (goal string, n int) {
 	return "", 0
 }
 
+// goalPhraseAt is how many words a phrase has when words end with it, else 0. It is asked for every metric of every run of a list.
+func goalPhraseAt(words []string, phrase string) int {
+	n := 0
+	for phrase != "" {
+		n++
+		if n > len(words) {
+			return 0
+		}
+		i := strings.LastIndexByte(phrase, ' ')
+		if have, want := words[len(words)-n], phrase[i+1:]; have != want && !(want == "#" && isGoalNumber(have)) {
+			return 0
+		}
+		phrase = phrase[:max(i, 0)]
+	}
+	return n
+}
+
 // goalPhrase are words that mean another thing together than alone.
 type goalPhrase struct{ words, goal string }
 
 // goalPhrases lists them, longer ones before their ends; "#" is any number.
 func goalPhrases() []goalPhrase {
 	return []goalPhrase{
-		{"mean squared error", goalMin}, {"mean absolute error", goalMin}, {"bits per byte", goalMin}, {"bits per dim", goalMin},
-		{"bits per char", goalMin}, {"bits per character", goalMin}, {"bits per token", goalMin}, {"true positive rate", goalMax},
-		{"true negative rate", goalMax}, {"false positive rate", goalMin}, {"false negative rate", goalMin}, {"l # distance", goalMin},
-		{"edit distance", goalMin}, {"hausdorff distance", goalMin}, {"chamfer distance", goalMin}, {"inception distance", goalMin},
-		{"wasserstein distance", goalMin}, {"cross entropy", goalMin}, {"log loss", goalMin}, {"exact match", goalMax},
-		{"explained variance", goalMax}, {"success rate", goalMax}, {"win rate", goalMax}, {"dice coef", goalMax}, {"dice coeff", goalMax},
-		{"log likelihood", goalMax}, {"learning rate", ""}, {"pass #", goalMax}, {"top #", goalMax}, {"r #", goalMax},
+		{"mean squared error", goalMin},
+		{"mean absolute error", goalMin},
+		{"bits per byte", goalMin},
+		{"bits per dim", goalMin},
+		{"bits per char", goalMin},
+		{"bits per character", goalMin},
+		{"bits per token", goalMin},
+		{"true positive rate", goalMax},
+		{"true negative rate", goalMax},
+		{"false positive rate", goalMin},
+		{"false negative rate", goalMin},
+		{"l # distance", goalMin},
+		{"edit distance", goalMin},
+		{"hausdorff distance", goalMin},
+		{"chamfer distance", goalMin},
+		{"inception distance", goalMin},
+		{"wasserstein distance", goalMin},
+		{"cross entropy", goalMin},
+		{"log loss", goalMin},
+		{"exact match", goalMax},
+		{"explained variance", goalMax},
+		{"success rate", goalMax},
+		{"win rate", goalMax},
+		{"dice coef", goalMax},
+		{"dice coeff", goalMax},
+		{"log likelihood", goalMax},
+		{"learning rate", ""},
+		{"pass #", goalMax},
+		{"top #", goalMax},
+		{"r #", goalMax},
 	}
 }
 
