@@ -179,7 +179,7 @@ func (p *printer) runFields(r runView) []field {
 	case runOver(r.State) && !r.Drained:
 		log += ", still arriving"
 	}
-	return append(fs,
+	fs = append(fs,
 		field{"log", log},
 		field{"checkpoints", checkpointsText(r)},
 		field{"left alone", strings.Join(r.LeftAlone, ", ")},
@@ -187,9 +187,8 @@ func (p *printer) runFields(r runView) []field {
 		field{"experiment", textOf(r.Experiment)},
 		field{"config", configText(r.Config)},
 		field{"variables", strings.Join(r.EnvNames, " ")},
-		field{"environment", snapshotText(r.EnvSnapshot)},
-		field{"uid", r.UID},
 	)
+	return append(append(fs, envFields(r)...), field{"uid", r.UID})
 }
 
 // configText writes a configuration as k=v, sorted.
@@ -207,57 +206,6 @@ func configText(config map[string]any) string {
 		parts = append(parts, k+"="+v)
 	}
 	return strings.Join(parts, " ")
-}
-
-// snapshotText writes an environment snapshot on one line: git commit, python, machine. "" when there is none.
-func snapshotText(raw json.RawMessage) string {
-	var v struct {
-		OS   string `json:"os"`
-		CPUs int    `json:"cpus"`
-		Git  *struct {
-			Commit string `json:"commit"`
-			Branch string `json:"branch"`
-			Dirty  *bool  `json:"dirty"`
-		} `json:"git"`
-		Python *struct {
-			Version string `json:"version"`
-		} `json:"python"`
-		Packages *struct {
-			VirtualEnv string `json:"virtual_env"`
-			Conda      string `json:"conda"`
-		} `json:"packages"`
-	}
-	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
-		return ""
-	}
-	var parts []string
-	add := func(label, text string) {
-		if text != "" {
-			parts = append(parts, strings.TrimSpace(label+" "+text))
-		}
-	}
-	if v.Python != nil {
-		add("python", v.Python.Version)
-	}
-	if v.Packages != nil {
-		add("venv", v.Packages.VirtualEnv)
-		add("conda", v.Packages.Conda)
-	}
-	if v.Git != nil && v.Git.Commit != "" {
-		commit := v.Git.Commit[:min(len(v.Git.Commit), 12)]
-		if v.Git.Branch != "" {
-			commit += " on " + v.Git.Branch
-		}
-		if v.Git.Dirty != nil && *v.Git.Dirty {
-			commit += " with uncommitted changes"
-		}
-		add("git", commit)
-	}
-	add("", v.OS)
-	if v.CPUs > 0 {
-		add("", strconv.Itoa(v.CPUs)+" CPUs")
-	}
-	return strings.Join(parts, ", ")
 }
 
 // checkpointsText counts what the run left, "" when that is nothing.
