@@ -38,7 +38,7 @@ func (c command) formats() []string {
 // commandTable lists all commands in the order of the help text.
 func commandTable() []command {
 	return slices.Concat(
-		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand()},
+		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), topCommand(), logsCommand()},
 		jobCommands(), runCommands(), nodeCommands(), eventCommands(), tokenCommands(),
 		[]command{serverCommand(), agentCommand(), superviseCommand(), versionCommand(), helpCommand()},
 	)
