@@ -24,6 +24,7 @@ type command struct {
 	ownSignals bool // the command reads c.signals itself
 	exitsAsJob bool // exit codes are the job's, ours is 125
 	csv        bool // takes -o csv
+	raw        bool // its words are taken as they are, flags too
 	setup      func(c *cli, fs *pflag.FlagSet) runFunc
 }
 
@@ -40,7 +41,7 @@ func commandTable() []command {
 	return slices.Concat(
 		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), topCommand(), logsCommand()},
 		jobCommands(), runCommands(), nodeCommands(), eventCommands(), tokenCommands(),
-		[]command{serverCommand(), agentCommand(), superviseCommand(), versionCommand(), helpCommand()},
+		[]command{serverCommand(), agentCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand()},
 	)
 }
 
