@@ -228,11 +228,12 @@ type checkpointView struct {
 	Path        string               `json:"path"`
 	Kind        string               `json:"kind"` // file | folder
 	Step        *int64               `json:"step"`
-	StepFrom    *string              `json:"step_from"`
+	StepFrom    *string              `json:"step_from"` // name | trainer_state | content
 	SizeBytes   int64                `json:"size_bytes"`
 	MtimeMS     int64                `json:"mtime_ms"`
 	State       string               `json:"state"` // COMPLETE | INCOMPLETE | OVERWRITTEN | GONE
 	StateMS     int64                `json:"state_ms"`
+	Incomplete  *string              `json:"incomplete"` // why an INCOMPLETE one is not whole
 	Fingerprint string               `json:"fingerprint"`
 	Metrics     map[string]jsonFloat `json:"metrics"`
 	Evaluations []any                `json:"evaluations"`
