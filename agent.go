@@ -29,6 +29,7 @@ type agentOptions struct {
 	log           *slog.Logger
 	visibleByUUID bool // CUDA_VISIBLE_DEVICES carries UUIDs in place of indexes
 	defaultEnv    map[string]string
+	ckptStill     time.Duration // how long a checkpoint must lie still, 0 = 10 s
 }
 
 // agent is one agent process, an instance.
@@ -46,6 +47,7 @@ type agent struct {
 	up       *uploader
 	spare    *spareSupervisor
 	sampler  *hostWatch
+	ckpt     ckptWatch
 
 	helloBell agentBell // something is to be told
 	readyBell agentBell // a hello was accepted
@@ -166,13 +168,14 @@ func (a *agent) run(ctx context.Context) error {
 	poll := &loop{name: "poll", log: a.log, step: a.pollStep, wake: a.readyBell.listen}
 	watch := &loop{name: "watch", log: a.log, step: a.watchStep, wake: a.watchBell.listen}
 	spare := &loop{name: "spare", log: a.log, step: a.spareStep, wake: a.spareBell.listen}
+	ckpt := &loop{name: "ckpt", log: a.log, step: a.ckptStep}
 	sample := &loop{name: "sample", log: a.log, step: a.sampler.step}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, spare.run, sample.run, a.up.run} {
+	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, spare.run, sample.run, ckpt.run, a.up.run} {
 		wg.Go(func() {
 			if err := f(ctx); err != nil && ctx.Err() == nil {
 				mu.Lock()

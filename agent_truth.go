@@ -172,6 +172,7 @@ func (a *agent) followLog(dir runDir, t runTell) {
 		a.up.addLog(dir)
 	}
 	if end {
+		a.ckptLast(dir)
 		a.up.finishLog(t.UID, max(t.Exit.LogSize, 0))
 	}
 }

@@ -30,7 +30,7 @@ type command struct {
 func commandTable() []command {
 	return slices.Concat(
 		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand()},
-		jobCommands(), runCommands(), nodeCommands(), eventCommands(), tokenCommands(),
+		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), eventCommands(), tokenCommands(),
 		[]command{serverCommand(), agentCommand(), superviseCommand(), versionCommand(), helpCommand()},
 	)
 }

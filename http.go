@@ -46,6 +46,8 @@ func doorRoutes() []route {
 		{"GET " + v1 + "/runs/{run}", scopeRead, (*server).getRun, "One run: 12.2, 12 (newest attempt of job 12), r40, last, a name or a uid."},
 		{"GET " + v1 + "/runs/{run}/log", scopeRead, (*server).getRunLog, "Lines of the log that the server keeps: the first 200 and the last 2,000."},
 		{"GET " + v1 + "/runs/{run}/log/raw", scopeRead, (*server).getRunLogRaw, "The whole log file, byte for byte, read from its node. Takes Range."},
+		{"GET " + v1 + "/runs/{run}/checkpoints", scopeRead, (*server).getRunCheckpoints, "Checkpoints of a run, the highest step first; with after in the order they were found, wait=25 waits for one. Filter: state."},
+		{"GET " + v1 + "/checkpoints/{id}", scopeRead, (*server).getCheckpoint, "One checkpoint, with the metrics at its step."},
 		{"GET " + v1 + "/events", scopeRead, (*server).getEvents, "Events, newest first; with after oldest first. Filters: type, severity (at least), run, job."},
 		{"GET " + v1 + "/nodes", scopeRead, (*server).getNodes, "All nodes with their slots."},
 		{"GET " + v1 + "/nodes/{node}", scopeRead, (*server).getNode, "One node."},

@@ -310,6 +310,10 @@ func (b *batchApply) fact(f factItem) (why string, err error) {
 		return "", err
 	case "event":
 		return b.factEvent(f, r)
+	case "checkpoint":
+		return b.factCheckpoint(f, r)
+	case "checkpoint_gone":
+		return b.factCheckpointGone(f, r)
 	}
 	return fmt.Sprintf("fact %q: kind %q is not known", f.Key, f.Kind), nil
 }
