@@ -30,7 +30,7 @@ const (
 const (
 	ckptStill     = 10 * time.Second // nothing of a checkpoint may change so long, by our own looks: clocks of network file systems differ
 	ckptGoneAfter = 2 * time.Second  // nothing lies there at two looks so far apart: between unlink and write nothing does either
-	ckptShare     = 100              // a look may cost at most 1/100 of the time to the next one: 10,000 files take about 25 ms
+	ckptShare     = 100              // a look may cost at most 1/100 of the time to the next one: 10,000 files take about 60 ms
 	ckptWaitMost  = time.Minute
 	ckptTellMost  = 100  // told in one look of a living run: each is an fsync and up to 128 MiB of reading
 	ckptKeepMost  = 2000 // present at once in one run

@@ -28,6 +28,7 @@ type ckptScene struct {
 	a     *agent
 	now   time.Time
 	read  int // facts taken so far
+	puts  int // files written so far
 }
 
 func newCkptScene(t *testing.T) *ckptScene {
@@ -73,6 +74,9 @@ func (s *ckptScene) put(name, text string) {
 	s.t.Helper()
 	s.must(os.MkdirAll(filepath.Dir(s.file(name)), 0o700))
 	s.must(os.WriteFile(s.file(name), []byte(text), 0o600))
+	s.puts++ // each later than the one before, whatever the tick of the kernel
+	when := time.Now().Add(time.Duration(s.puts) * 10 * time.Millisecond)
+	s.must(os.Chtimes(s.file(name), when, when))
 }
 
 // look looks once after d; it gives what was told by it, as "name kind step" with "!why" when incomplete, or "-name" when gone.
@@ -365,7 +369,7 @@ func TestCkptRestart(t *testing.T) {
 	after := s.facts()
 	again := after[len(after)-1]
 	if again.Key != last.Key || again.AtMS <= maxAt(before) {
-		t.Errorf("told again: %+v, before %+v", again, last)
+		t.Errorf("told again: %s at %d, before %s at %d", again.Key, again.AtMS, last.Key, last.AtMS)
 	}
 	// A job may put anything in its place.
 	for _, garbage := range []string{"{", `{"version": 1, "told": {"x": null}}`, "[]", `{"version": 9}`} {
