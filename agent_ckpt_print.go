@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -227,13 +229,9 @@ func (r *ckptReader) index(p ckptPart) {
 	for _, q := range r.f.parts {
 		have[q.rel] = true
 	}
-	seen := map[string]bool{}
+	shards := slices.Compact(slices.Sorted(maps.Values(index.WeightMap)))
 	missing, first := 0, ""
-	for _, shard := range index.WeightMap {
-		if seen[shard] {
-			continue
-		}
-		seen[shard] = true
+	for _, shard := range shards {
 		if !filepath.IsLocal(shard) {
 			r.incomplete(p, "names %.80q, which is not in its folder", shard)
 			continue
@@ -242,12 +240,12 @@ func (r *ckptReader) index(p ckptPart) {
 		if have[at] || ckptLinked(filepath.Join(r.f.root, at)) || r.f.cut {
 			continue
 		}
-		if missing++; first == "" || shard < first {
+		if missing++; missing == 1 {
 			first = shard
 		}
 	}
 	if missing > 0 {
-		r.incomplete(p, "names %d of %d shards that are missing: %.80q", missing, len(seen), first)
+		r.incomplete(p, "names %d of %d shards that are missing: %.80q", missing, len(shards), first)
 	}
 }
 
@@ -287,7 +285,8 @@ func (r *ckptReader) shards() {
 		}
 		sets[key].n++
 	}
-	for _, s := range sets {
+	for _, key := range slices.Sorted(maps.Keys(sets)) {
+		s := sets[key]
 		if n := s.n; fmt.Sprintf("%05d", n) != s.of && !r.f.cut && len(r.why) == 0 {
 			r.incomplete(s.part, "is one of %d shards of %s", n, strings.TrimLeft(s.of, "0"))
 		}

@@ -28,7 +28,7 @@ func (p *printer) ckptColumns() []column[checkpointView] {
 		{name: "id", right: true, cell: ckptID},
 		{name: "step", right: true, cell: func(k checkpointView) string { return numberOf(k.Step) }},
 		{name: "size", right: true, cell: func(k checkpointView) string { return formatSize(k.SizeBytes) }},
-		{name: "found", cell: func(k checkpointView) string { return p.ago(&k.FoundMS) }},
+		{name: "age", cell: func(k checkpointView) string { return p.ago(&k.FoundMS) }},
 		{name: "state", state: true, cell: func(k checkpointView) string { return k.State }},
 		{name: "kind", cell: func(k checkpointView) string { return k.Kind }},
 		{name: "metrics", wide: true, cell: func(k checkpointView) string { return ckptMetricsText(k.Metrics) }},
