@@ -280,7 +280,7 @@ func (b *browser) tryEval(script string, out any) error {
 // text is the text of the first element that a selector finds, "" without one. While a page is being left there is none.
 func (b *browser) text(selector string) string {
 	var s string
-	if b.tryEval("document.querySelector("+jsString(selector)+")?.innerText ?? ''", &s) != nil {
+	if b.tryEval("document.querySelector("+jsString(selector)+")?.textContent ?? ''", &s) != nil {
 		return ""
 	}
 	return s

@@ -75,7 +75,7 @@ export class Chart extends Component {
       axes: [{ ...axis, size: 28, values: (u, v) => v.map(tick) }, { ...axis, size: 50, values: (u, v) => v.map(tick) }],
       hooks: {
         setSelect: [u => { if (u.select.width > 0) this.zoomed = true; }],
-        draw: [u => this.crosses(u, bad, family)],
+        draw: [u => { this.crosses(u, bad, family); this.tell(u); }],
         setCursor: [u => this.read(u)],
       },
     }, this.data(), this.el);
@@ -90,6 +90,12 @@ export class Chart extends Component {
     const parts = [[T.charts.step, count(c.x[i])], [c.lo ? T.charts.mean : T.charts.value, c.odd[i] || value(c.y[i])]];
     if (c.lo && c.lo[i] != null) parts.push([T.charts.min, value(c.lo[i])], [T.charts.max, value(c.hi[i])]);
     this.say(parts);
+  }
+
+  // tell leaves what was drawn last where a test finds it
+  tell(u) {
+    const i = u.data[0].length - 1;
+    if (i >= 0) Object.assign(this.el.dataset, { points: i + 1, step: u.data[0][i], drawn: u.data[1][i] ?? this.props.curve.odd[i] });
   }
 
   // what is not finite: a cross on the axis where a point should be, and a word at the first one

@@ -96,7 +96,7 @@ export class LogView extends Component {
 
   render({ feed, run }) {
     const wrap = q('wrap', '1') === '1';
-    return html`<div class="log"><div class="logbar"><span class="sub grow">${T.log.all} <code>${T.log.full(run.id)}</code> <span class="faint">${T.log.counted(run.log.lines)}</span></span>
+    return html`<div class="log"><div class="logbar"><span class="sub grow">${T.log.all} <code>${T.log.full(run.id)}</code> <span class="faint">${T.log.counted(Math.max(run.log.lines, this.last ?? 0))}</span></span>
         <button class="btn" aria-pressed=${String(!!this.at)} onClick=${() => this.follow()}>${T.log.follow}</button>
         <button class="btn" aria-pressed=${String(wrap)} onClick=${() => choose({ wrap: wrap ? '0' : null })}>${T.log.wrap}</button></div>
       <div class=${'logbody' + (wrap ? '' : ' nowrap')} tabindex="0" role="log" aria-live="off" aria-label=${T.log.title} onScroll=${() => this.scrolled()} ref=${e => { this.body = e; }}></div>

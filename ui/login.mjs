@@ -44,6 +44,7 @@ export const view = () => {
     <h1 id="lt">${T.login.title}</h1>
     ${t && (t instanceof Refusal ? html`<${Refused} e=${t} />` : html`<${Banner} bad>${t.message}<//>`)}
     <div class=${'field' + (empty.value ? ' err' : '')}><label for="token">${T.login.token}</label>
+      <input name="username" autocomplete="username" value="gpuctl" hidden />
       <input class="in mono" id="token" name="token" type="password" autocomplete="current-password" autocapitalize="off" spellcheck="false" aria-describedby="token-h" />
       <div class="help" id="token-h">${empty.value ? T.login.empty : T.login.help}</div></div>
     <button class="btn pri" disabled=${busy.value}>${busy.value ? T.login.busy : T.login.button}</button>

@@ -8,8 +8,8 @@ import { curve, groups } from './series.mjs';
 import { Chart } from './chart.mjs';
 import { LogFeed, LogView, LINES } from './log.mjs';
 
-const POINTS = 1000; // a chart is not wider
-const EACH = 3000, BETWEEN = 1000; // ms: reading the run again; least pause between two answers with curves
+const POINTS = 1000, FEWER = 300, MANY = 12; // points of a curve: no chart is wider; with many of them each is drawn coarser
+const EACH = 3000, BETWEEN = 1000, PER_CURVE = 50; // ms: reading the run again; least pause between two answers with curves
 
 const run = signal(null), curves = signal(null), feed = signal(null), ckpts = signal(null), gone = signal(null), trouble = signal(null);
 const first = signal(null); // the tab that opens by itself: metrics if there are any, else the log
@@ -28,7 +28,7 @@ const followCurves = id => {
   let after = null;
   const known = new Map();
   return follow(async signal => {
-    const wait = after === null ? 0 : 20, p = await call(`${path(id)}/metrics?max_points=${POINTS}${wait ? `&after=${after}&wait=${wait}` : ''}`, { signal, wait });
+    const wait = after === null ? 0 : 20, points = known.size > MANY ? FEWER : POINTS, p = await call(`${path(id)}/metrics?max_points=${points}${wait ? `&after=${after}&wait=${wait}` : ''}`, { signal, wait });
     if (p.next !== after) {
       const r = await call(path(id), { signal }); // its summaries: primary, best
       run.value = r;
@@ -40,7 +40,7 @@ const followCurves = id => {
       });
     }
     after = p.next;
-    return p.done ? null : BETWEEN;
+    return p.done ? null : BETWEEN + PER_CURVE * known.size;
   }, e => { trouble.value = e; });
 };
 

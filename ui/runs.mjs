@@ -36,11 +36,13 @@ const Row = ({ r }) => html`<tr>
   <td class="wide"><${Badge} run=${r} /></td><td class="num wide faint">${r.id}</td><td class="wide">${r.node || '-'}</td>
   <td class="num wide"><${Step} r=${r} /></td><td class="wide"><${Metric} m=${metricOf(r)} /></td><td class="num wide">${took(r)}</td></tr>`;
 
-const Queue = ({ jobs, n }) => html`<${Sec} title=${T.list.queue} n=${n}><ol class="panel rows">${jobs.map(j => html`<li key=${j.id}><div class="row"><span class="faint">${j.id}</span><div class="grow"><${Name} name=${j.name} /></div></div><div class="sub">${j.wait_reason}</div></li>`)}</ol><//>`;
+const Queue = ({ jobs, n }) => html`<details class="panel queue"><summary><span class="strong">${T.list.queued(n)}</span> <span class="sub">${T.list.next(jobs[0].name, jobs[0].wait_reason)}</span></summary>
+  <ol class="rows">${jobs.map(j => html`<li key=${j.id}><div class="row"><span class="faint">${j.id}</span><div class="grow"><${Name} name=${j.name} /></div></div><div class="sub brk">${j.wait_reason}</div></li>`)}</ol>
+  ${n > jobs.length && html`<p class="pad sub">${T.list.rest(n - jobs.length)}</p>`}</details>`;
 
 const Head = ({ runs, status }) => {
-  const on = runs.filter(r => !isOver(r)).length, need = status.needs_you, facts = [status.jobs?.QUEUED && T.list.queued(status.jobs.QUEUED), status.nodes?.length && T.list.nodes(status.nodes.length)].filter(Boolean).join(', ');
-  if (need?.length) return html`<${Verdict} icon="warning" c="warn" title=${T.list.needs(need.length)}><ul class="needs">${need.map(x => html`<li>${x}</li>`)}</ul><//>`;
+  const on = runs.filter(r => !isOver(r)).length, need = status.needs_you, facts = [need?.length && on && T.list.training(on), status.jobs?.QUEUED && T.list.queued(status.jobs.QUEUED), status.nodes?.length && T.list.nodes(status.nodes.length)].filter(Boolean).join(', ');
+  if (need?.length) return html`<${Verdict} icon="warning" c="warn" title=${T.list.needs(need.length)}><ul class="needs">${need.map(x => html`<li>${x}</li>`)}</ul><p>${facts}</p><//>`;
   return html`<${Verdict} icon=${on ? 'running' : 'info'} c=${on ? 'run' : 'idle'} title=${on ? T.list.training(on) : T.list.idle}><p>${facts}</p><//>`;
 };
 
