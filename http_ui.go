@@ -45,9 +45,13 @@ func pageRoutes() []route {
 }
 
 // getPage answers the one document of the page, at whatever path it was asked for; the document looks at its address itself.
-func (s *server) getPage(w http.ResponseWriter, r *http.Request) error { return s.answerPage(w, r, "index.html") }
+func (s *server) getPage(w http.ResponseWriter, r *http.Request) error {
+	return s.answerPage(w, r, "index.html")
+}
 
-func (s *server) getPageFile(w http.ResponseWriter, r *http.Request) error { return s.answerPage(w, r, r.PathValue("file")) }
+func (s *server) getPageFile(w http.ResponseWriter, r *http.Request) error {
+	return s.answerPage(w, r, r.PathValue("file"))
+}
 
 func (s *server) answerPage(w http.ResponseWriter, r *http.Request, name string) error {
 	missing := newProblem(codeNotFound, "open /", "the page has no file %q", name)

@@ -157,7 +157,9 @@ echo; exit 3
 	p.touch("end")
 	b.waitText(10*time.Second, ".meta", "Failed")
 	b.waitText(10*time.Second, ".page", "exit code 3")
-	waitFor(t, 5*time.Second, "the last line is there", func() bool { return strings.HasSuffix(strings.TrimSpace(b.text(".logbody")), "half a line") && b.atEnd() })
+	waitFor(t, 5*time.Second, "the last line is there", func() bool {
+		return strings.HasSuffix(strings.TrimSpace(b.text(".logbody")), "half a line") && b.atEnd()
+	})
 	b.eval("history.back()", nil)
 	b.waitText(10*time.Second, ".tbl tbody", "Failed")
 	if b.count("img") != 0 {

@@ -87,6 +87,7 @@ export class LogView extends Component {
   bottom() { this.body.scrollTop = this.body.scrollHeight; }
   follow() { this.at = true; this.fresh = 0; this.bottom(); this.setState({}); }
   scrolled() {
+    if (!this.body) return; // a scroll is told late: the log may be gone
     const at = this.body.scrollHeight - this.body.scrollTop - this.body.clientHeight < 24;
     if (at === this.at) return;
     this.at = at;

@@ -97,7 +97,7 @@ const Head = ({ r }) => {
       ${r.experiment && html`<span class="chip">${r.experiment}</span>`}</div>
     ${why && html`<p class="sub brk">${why}</p>`}
     ${over && !r.drained && html`<p class="sub">${T.run.arriving}</p>`}${r.log.incomplete && html`<p class="sub">${T.run.incomplete}</p>`}
-    ${r.argv?.length > 0 && html`<p class="sub brk"><code>${r.argv.map(quote).join(' ')}</code>${r.working_dir && html` <span class="faint">${T.run.folder}<code>${r.working_dir}</code></span>`}</p>`}</div>`;
+    ${r.argv?.length > 0 && html`<p class="sub brk"><code title=${T.run.folder + r.working_dir}>${r.argv.map(quote).join(' ')}</code></p>`}</div>`;
 };
 
 const note = c => [c.view?.primary || c.view?.goal ? T.charts.primary(c.view.goal) : '', c.buckets ? T.charts.buckets(count(c.count)) : '', c.view?.nan_count ? T.charts.nan(count(c.view.nan_count)) : '', c.view?.inf_count ? T.charts.inf(count(c.view.inf_count)) : '', c.view?.rewinds ? T.charts.rewinds(c.view.rewinds) : ''].filter(Boolean).join(', ');
