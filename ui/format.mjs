@@ -5,7 +5,7 @@ export const count = v => v == null ? '-' : v.toLocaleString('en-US');
 
 // a value of a series: a number, null for NaN, or Infinity
 export const value = v => v == null || Number.isNaN(v) ? 'NaN' : !Number.isFinite(v) ? String(v) : v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(3) : Math.abs(v) >= 1e6 ? v.toExponential(4) : Math.abs(v) >= 1000 ? count(Math.round(v)) : String(+v.toPrecision(4));
-export const tick = v => v == null ? '' : v !== 0 && Math.abs(v) < 1e-3 ? (+v.toPrecision(2)).toExponential() : Math.abs(v) >= 1e6 ? (+v.toPrecision(3)).toExponential() : Math.abs(v) >= 1000 ? +(v / 1000).toPrecision(4) + 'k' : String(+v.toPrecision(6));
+export const tick = v => v == null ? '' : v !== 0 && Math.abs(v) < 1e-3 ? (+v.toPrecision(3)).toExponential() : Math.abs(v) >= 1e6 ? (+v.toPrecision(3)).toExponential() : Math.abs(v) >= 1000 ? +(v / 1000).toPrecision(4) + 'k' : String(+v.toPrecision(6));
 
 // JSON has no NaN: the API writes "NaN", "Infinity", "-Infinity"
 export const number = v => typeof v === 'number' ? v : v == null ? null : v === 'NaN' ? NaN : Number(v);

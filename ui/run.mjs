@@ -91,7 +91,8 @@ const Head = ({ r }) => {
   const l = latest(r), p = r.progress, why = because(r), over = isOver(r);
   return html`<div class="stack"><h1 class="brk">${r.name}</h1>
     <div class="row wrap sub meta"><${Badge} run=${r} /><span>${T.run.id(r.id, r.attempt)}</span>${r.node && html`<span>${r.node}${slots(r) && ':' + slots(r)}</span>`}
-      ${l ? html`<span class="strong">${T.run.step} ${count(l.step)}${p?.total ? T.run.of + count(p.total) : ''}</span>` : !over && html`<span>${T.run.noStep}</span>`}
+      ${l ? html`<span class="strong">${T.run.step} ${count(l.step)}${p?.total && !p.part ? T.run.of + count(p.total) : ''}</span>` : p && !p.part ? html`<span class="strong">${T.run.step} ${count(p.step)}${p.total ? T.run.of + count(p.total) : ''}</span>` : !over && html`<span>${T.run.noStep}</span>`}
+      ${p?.part && html`<span>${p.part}: ${count(p.step)}${p.total ? T.run.of + count(p.total) : ''}</span>`}
       ${l?.at != null && html`<span>${T.run.lastStep('')}<${Age} at=${l.at} /></span>`}${p?.eta_ms != null && !over && html`<span>${T.run.eta(length(p.eta_ms))}</span>`}
       ${r.started_ms != null && html`<span title=${exact(r.started_ms)}>${over ? T.run.took(length((r.ended_ms ?? now.value) - r.started_ms)) : T.run.since(length(now.value - r.started_ms))}</span>`}
       ${r.experiment && html`<span class="chip">${r.experiment}</span>`}</div>

@@ -26,7 +26,7 @@ export const key = () => 'n' + wanted();
 const metricOf = r => (r.metrics || []).find(m => m.primary) || (r.metrics || []).find(m => m.goal) || (r.metrics || [])[0];
 const Metric = ({ m }) => m?.last ? html`<span class="faint">${m.name}</span> <span class="strong">${value(number(m.last.value))}</span>${m.best && html` <span class="faint">${T.list.best.toLowerCase()} ${value(number(m.best.value))}</span>`}` : '-';
 const took = r => r.started_ms == null ? '-' : length((r.ended_ms ?? now.value) - r.started_ms);
-const Step = ({ r }) => r.last_step == null ? '-' : html`${count(r.last_step)}${r.last_step_ms != null && html` <span class="faint"><${Age} at=${r.last_step_ms} /></span>`}`;
+const Step = ({ r }) => r.last_step == null ? '-' : html`${count(r.last_step)}${r.progress?.total && !r.progress.part ? html`<span class="faint">${T.run.of}${count(r.progress.total)}</span>` : ''}${r.last_step_ms != null && html` <span class="faint"><${Age} at=${r.last_step_ms} /></span>`}`;
 
 const Row = ({ r }) => html`<tr>
   <td class="nmcell"><${Name} name=${r.name} to=${'/runs/' + r.id} />
@@ -50,6 +50,7 @@ export const view = () => {
   const d = data.value, bad = trouble.value && html`<${Refused} e=${trouble.value} />`;
   if (!d) return bad || html`<${Loading} />`;
   const queued = d.status.queued || [];
+  if (!d.status.nodes?.length && !d.runs.length) return html`${bad}<${Head} ...${d} /><${Empty} icon="runs" title=${T.list.noNode}><p>${T.list.noNodeNote}</p><${Copy} text=${T.list.noNodeCommand} /><//>`;
   if (!d.runs.length && !queued.length) return html`${bad}<${Head} ...${d} /><${Empty} icon="runs" title=${T.list.none}><p>${T.list.noneNote}</p><${Copy} text=${T.list.noneCommand} /><p>${T.list.noneCard}</p><${Copy} text=${T.list.noneCPU} /><//>`;
   return html`${bad}<${Head} ...${d} />
     ${queued.length > 0 && html`<${Queue} jobs=${queued} n=${d.status.jobs?.QUEUED} />`}

@@ -14,6 +14,7 @@ export const T = {
     training: n => n === 1 ? '1 run is going on' : `${n} runs are going on`, idle: 'Nothing is running', needs: n => n === 1 ? '1 thing needs you' : `${n} things need you`,
     queued: n => `${n} waiting`, nodes: n => n === 1 ? '1 machine' : `${n} machines`, next: (name, why) => why ? `next: ${name}: ${why}` : `next: ${name}`, rest: n => `${n} more wait: gpuctl job list`, caption: 'Runs, newest first',
     name: 'Name', state: 'State', id: 'Run', node: 'Machine', step: 'Last step', metric: 'Metric', best: 'Best', time: 'Duration', more: 'Show more', shown: n => `${n} shown`,
+    noNode: 'No machine yet', noNodeNote: 'This prints the command that lets a machine join, with a code that works once.', noNodeCommand: 'gpuctl node join',
     none: 'No run yet', noneNote: 'Exactly the command that you type today, after the two dashes. Nothing in the script changes.',
     noneCommand: 'gpuctl go -- python3 train.py', noneCard: 'It waits for a card. Without one: ', noneCPU: 'gpuctl go -g 0 -- python3 train.py',
   },
