@@ -262,6 +262,9 @@ type oneTimeCode struct {
 	URLs      []string `json:"urls"` // addresses of the server from outside, best first; login-links: with the code in the fragment
 }
 
+// loginPath is where the page takes a login code. In the fragment: a browser sends that to nobody.
+func loginPath(code string) string { return "/login#code=" + code }
+
 // joinRequest is POST /agent/join; joinAnswer gives the machine its token.
 type joinRequest struct {
 	Code string `json:"code"`

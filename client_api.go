@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,6 +91,17 @@ func (c *client) createToken(ctx context.Context, req tokenRequest) (tokenView, 
 
 func (c *client) revokeToken(ctx context.Context, id int64) error {
 	return c.call(ctx, apiCall{method: http.MethodDelete, path: "/tokens/" + strconv.FormatInt(id, 10)})
+}
+
+// loginLink makes a link to the page that logs in once. It leads to the address that this client itself uses: that one works from here.
+func (c *client) loginLink(ctx context.Context) (oneTimeCode, error) {
+	v, err := postOne[oneTimeCode](ctx, c, "/login-links", struct{}{})
+	if err != nil {
+		return v, err
+	}
+	own := c.base.Load().String() + loginPath(v.Code)
+	v.URLs = append([]string{own}, slices.DeleteFunc(v.URLs, func(u string) bool { return u == own })...)
+	return v, nil
 }
 
 // ready asks /readyz.

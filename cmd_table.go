@@ -29,7 +29,7 @@ type command struct {
 // commandTable lists all commands in the order of the help text.
 func commandTable() []command {
 	return slices.Concat(
-		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand()},
+		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand(), uiCommand()},
 		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), eventCommands(), tokenCommands(),
 		[]command{serverCommand(), agentCommand(), superviseCommand(), versionCommand(), helpCommand()},
 	)

@@ -37,6 +37,7 @@ type serverConfig struct {
 	InsecureHTTP bool     `yaml:"insecure_http,omitempty"` // plain HTTP on a public address
 	AckTimeout   duration `yaml:"ack_timeout,omitempty"`   // offer not claimed, default 30s
 	LostAfter    duration `yaml:"lost_after,omitempty"`    // silent node, default 5m
+	UIDir        string   `yaml:"ui_dir,omitempty"`        // for developers: the page's files from this folder instead of the built-in ones
 }
 
 // agentConfig is agent.yaml.
@@ -131,6 +132,9 @@ func loadServerConfig(home string) (serverConfig, error) {
 	}
 	if !filepath.IsAbs(c.DataDir) {
 		c.DataDir = filepath.Join(home, c.DataDir)
+	}
+	if c.UIDir != "" && !filepath.IsAbs(c.UIDir) {
+		c.UIDir = filepath.Join(home, c.UIDir)
 	}
 	return c, nil
 }

@@ -52,6 +52,9 @@ func doorRoutes() []route {
 		{"GET " + v1 + "/nodes", scopeRead, (*server).getNodes, "All nodes with their slots."},
 		{"GET " + v1 + "/nodes/{node}", scopeRead, (*server).getNode, "One node."},
 		{"GET " + v1 + "/slots", scopeRead, (*server).getSlots, "All slots with their holders."},
+		{"POST " + v1 + "/login", scopePublic, (*server).postLogin, "Exchange a token, or the code of a login link, for a token of a page's own."},
+		{"POST " + v1 + "/login-links", scopeRead, (*server).postLoginLink, "Make a login link that works once, for 10 minutes."},
+		{"POST " + v1 + "/logout", scopeRead, (*server).postLogout, "End the page token that asks."},
 		{"GET " + v1 + "/tokens", scopeAdmin, (*server).getTokens, "Tokens, without their secrets."},
 		{"POST " + v1 + "/tokens", scopeAdmin, (*server).postToken, "Make a token. The answer is the only one that holds its secret."},
 		{"DELETE " + v1 + "/tokens/{id}", scopeAdmin, (*server).deleteToken, "Revoke a token, at once."},
@@ -59,7 +62,7 @@ func doorRoutes() []route {
 }
 
 // allRoutes is the whole table.
-func (s *server) allRoutes() []route { return append(doorRoutes(), agentRoutes()...) }
+func (s *server) allRoutes() []route { return slices.Concat(doorRoutes(), agentRoutes(), pageRoutes()) }
 
 // caller is who sent a request.
 type caller struct {
@@ -153,7 +156,7 @@ func (d *doors) answer(rt route, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := rt.handle(d.s, aw, r); err != nil {
-		d.fail(aw, r, err)
+		d.fail(aw, r, d.slowGuesses(rt, r, err))
 	}
 	if writes(r.Method) && rt.scope != scopeAgent && rt.scope != scopePublic && !ex.audited {
 		d.note(r, "audit", d.s.store.write(r.Context(), func(t *tx) error { return auditTx(t, r, aw.status) }))

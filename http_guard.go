@@ -123,26 +123,55 @@ func (d *doors) authenticate(r *http.Request) (knownToken, error) {
 	}
 	now := time.Now()
 	var k knownToken
-	var expires, revoked *int64
 	var found bool
 	err := d.s.store.read(r.Context(), func(c *conn) (err error) {
-		found, err = c.one("SELECT id, name, scope, node_id, expires_ms, revoked_ms, last_used_ms FROM tokens WHERE hash = ?",
-			[]any{tokenHash(text)}, &k.tokenID, &k.name, &k.scope, &k.nodeID, &expires, &revoked, &k.lastUsedMS)
+		k, found, err = readTokenByText(c, text, now)
 		return err
 	})
 	switch {
 	case err != nil:
 		return knownToken{}, err
 	case !found && d.guard.tooManyBad(r.RemoteAddr, now):
-		return knownToken{}, newProblem(codeRateLimited, "wait a minute, then send a good token", "too many unknown tokens from this address")
+		return knownToken{}, tooManyGuesses()
 	case !found:
 		return knownToken{}, newProblem(codeUnauthorized, hint, "this token is not known")
-	case revoked != nil:
-		return knownToken{}, newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s was revoked", k.name)
-	case expires != nil && *expires <= now.UnixMilli():
-		return knownToken{}, newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s has expired", k.name)
 	}
 	return k, nil
+}
+
+func tooManyGuesses() error {
+	return newProblem(codeRateLimited, "wait a minute, then send a good token", "too many unknown tokens from this address")
+}
+
+// slowGuesses counts what a public route refused for its token or code as an unknown token: logging in is no way around the limit.
+func (d *doors) slowGuesses(rt route, r *http.Request, err error) error {
+	p, known := asProblem(err)
+	if known && rt.scope == scopePublic && p.Code == codeUnauthorized && d.guard.tooManyBad(r.RemoteAddr, time.Now()) {
+		return tooManyGuesses()
+	}
+	return err
+}
+
+// readTokenByText finds a token by its text. One that was revoked or has expired is a problem.
+func readTokenByText(c *conn, text string, now time.Time) (k knownToken, found bool, err error) {
+	var expires, revoked *int64
+	found, err = c.one("SELECT id, name, scope, node_id, expires_ms, revoked_ms, last_used_ms FROM tokens WHERE hash = ?",
+		[]any{tokenHash(text)}, &k.tokenID, &k.name, &k.scope, &k.nodeID, &expires, &revoked, &k.lastUsedMS)
+	if err != nil || !found {
+		return knownToken{}, false, err
+	}
+	return k, true, stillGood(k.name, expires, revoked, now.UnixMilli())
+}
+
+// stillGood says whether a token that exists may be used.
+func stillGood(name string, expires, revoked *int64, nowMS int64) error {
+	switch {
+	case revoked != nil:
+		return newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s was revoked", name)
+	case expires != nil && *expires <= nowMS:
+		return newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s has expired", name)
+	}
+	return nil
 }
 
 // tooManyBad counts an unknown token and reports whether its address has sent too many of them in this minute.

@@ -437,6 +437,7 @@ CREATE TABLE tokens (
   last_used_ms INTEGER,
   expires_ms   INTEGER,
   revoked_ms   INTEGER,
+  parent_id    INTEGER REFERENCES tokens (id) ON DELETE CASCADE, -- page tokens: the token that logged in; they end with it
   CHECK (node_id IS NULL OR scope = 'agent')
 ) STRICT;
 

@@ -93,3 +93,6 @@ CREATE TABLE codes (
   expires_ms INTEGER NOT NULL,
   used_ms    INTEGER                                 -- NULL = not yet
 ) STRICT, WITHOUT ROWID;
+
+-- A token of a page knows the one that it came from: both end together.
+ALTER TABLE tokens ADD COLUMN parent_id INTEGER REFERENCES tokens (id) ON DELETE CASCADE;
