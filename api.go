@@ -261,6 +261,12 @@ type oneTimeCode struct {
 	URLs      []string `json:"urls"` // addresses of the server from outside, best first; login-links: with the code in the fragment
 }
 
+// joinCodeRequest is POST /nodes:join-code; no body is needed. URL is the address by which the machine reaches this server when only the
+// asker knows it (ssh tunnel, proxy, another agent on the server's machine): it takes the place of the server's own ones.
+type joinCodeRequest struct {
+	URL string `json:"url"`
+}
+
 // joinRequest is POST /agent/join; joinAnswer gives the machine its token.
 type joinRequest struct {
 	Code string `json:"code"`
