@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -93,6 +94,11 @@ func (a *agent) helloStep(ctx context.Context, now time.Time) (time.Duration, er
 		if p, ok := asProblem(err); ok && p.Status >= 400 && p.Status < 500 && p.Code != codeRateLimited && p.Code != codeNotOurServer {
 			wait = max(wait, slowRetry)
 			a.unready() // not, or no longer, ours to act for
+			if (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden) && a.o.renew != nil && a.door.renew(a.o.renew()) {
+				a.up.retryNow()
+				a.log.Info("server", keyState, "tried with the token that the files name now")
+				wait = 0
+			}
 		}
 		a.notBefore = time.Now().Add(wait)
 		return wait, nil

@@ -49,6 +49,7 @@ func doorRoutes() []route {
 		{"GET " + v1 + "/events", scopeRead, (*server).getEvents, "Events, newest first; with after oldest first. Filters: type, severity (at least), run, job."},
 		{"GET " + v1 + "/nodes", scopeRead, (*server).getNodes, "All nodes with their slots."},
 		{"GET " + v1 + "/nodes/{node}", scopeRead, (*server).getNode, "One node."},
+		{"POST " + v1 + "/nodes:join-code", scopeAdmin, (*server).postJoinCode, "Make a code by which one machine can join: it works once, for 10 minutes."},
 		{"GET " + v1 + "/slots", scopeRead, (*server).getSlots, "All slots with their holders."},
 		{"GET " + v1 + "/tokens", scopeAdmin, (*server).getTokens, "Tokens, without their secrets."},
 		{"POST " + v1 + "/tokens", scopeAdmin, (*server).postToken, "Make a token. The answer is the only one that holds its secret."},
@@ -151,6 +152,9 @@ func (d *doors) answer(rt route, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := rt.handle(d.s, aw, r); err != nil {
+		if rt.scope == scopePublic {
+			err = d.guard.slowGuesses(err, r.RemoteAddr, time.Now())
+		}
 		d.fail(aw, r, err)
 	}
 	if writes(r.Method) && rt.scope != scopeAgent && rt.scope != scopePublic && !ex.audited {
@@ -236,6 +240,7 @@ func routeNouns() []string {
 	for _, rt := range doorRoutes() {
 		if _, path, ok := strings.Cut(rt.pattern, "/api/v1/"); ok {
 			noun, _, _ := strings.Cut(path, "/")
+			noun, _, _ = strings.Cut(noun, ":")
 			nouns = append(nouns, noun)
 		}
 	}
