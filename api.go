@@ -17,6 +17,7 @@ type jobRequest struct {
 	Project        string            `json:"project"`
 	Experiment     string            `json:"experiment"`
 	Env            map[string]string `json:"env"`
+	Capture        *envCapture       `json:"capture"` // beside env; of a name in both env's counts
 	Venv           string            `json:"venv"`
 	Conda          string            `json:"conda"`
 	Node           string            `json:"node"`
@@ -35,6 +36,13 @@ type jobRequest struct {
 	Config         map[string]any    `json:"config"`
 	Tags           []string          `json:"tags"`
 	Reason         string            `json:"reason"`
+}
+
+// envCapture is what makes `python` the same python as in the submitter's shell. It goes along to nodes of Machine only (machine_id of a
+// node).
+type envCapture struct {
+	Machine string            `json:"machine"`
+	Env     map[string]string `json:"env"`
 }
 
 type primaryMetric struct {

@@ -88,3 +88,10 @@ CREATE TABLE codes (
   expires_ms INTEGER NOT NULL,
   used_ms    INTEGER                                 -- NULL = not yet
 ) STRICT, WITHOUT ROWID;
+
+-- Environment captured from a submitter's shell: goes along to nodes of that machine only.
+CREATE TABLE captures (
+  job_id  INTEGER PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+  machine TEXT NOT NULL CHECK (machine <> ''),       -- hash of its machine-id, as machine_id of a node's fingerprint
+  env     TEXT NOT NULL CHECK (json_valid(env))      -- {name: value}; values are never shown
+) STRICT;
