@@ -349,6 +349,8 @@ type nodeView struct {
 	Name       string      `json:"name"`
 	UID        string      `json:"uid"`
 	State      string      `json:"state"`
+	StateMS    *int64      `json:"state_ms"` // since when; null when it was not heard since this server started
+	JoinedMS   int64       `json:"joined_ms"`
 	LastSeenMS int64       `json:"last_seen_ms"`
 	Version    string      `json:"version"`
 	OS         string      `json:"os"`
