@@ -151,7 +151,7 @@ func newAgent(o agentOptions) (*agent, error) {
 	if a.door, err = newAgentDoor(o.serverURL, o.token); err != nil {
 		return nil, err
 	}
-	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heardByUploader); err != nil {
+	if a.up, err = newUploader(o.home, a.sendBatch, o.log, a.heardByUploader); err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	a.sampler = &hostWatch{home: o.home, add: a.up.addNodeSample}

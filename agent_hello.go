@@ -44,6 +44,15 @@ func (a *agent) heardByUploader(inc string) {
 	a.helloBell.ring()
 }
 
+// sendBatch sends a batch for the uploader. A refused token is looked after by hello.
+func (a *agent) sendBatch(ctx context.Context, body []byte) (batchAnswer, error) {
+	ans, err := a.door.batch(ctx, body)
+	if p, ok := asProblem(err); ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden) {
+		a.helloBell.ring()
+	}
+	return ans, err
+}
+
 // enter takes an incarnation on: every folder without a fate is burned before the first hello under it.
 func (a *agent) enter(ctx context.Context, inc string, now time.Time) {
 	a.mu.Lock()
