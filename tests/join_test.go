@@ -153,6 +153,18 @@ func TestJoin(t *testing.T) {
 	q.write(filepath.Join(q.home, "cli.yaml"), "server_url: "+p.url()+"/\ntoken: "+writer+"\n")
 	q.ok("job", "list")
 	wantRefusal(t, q.cliEnv([]string{"GPUCTL_HOME=" + q.home}, "up", "--port", "0"), 2, "belongs to "+p.url(), "GPUCTL_HOME=")
+	// The same token on another machine: it stays out.
+	copied := p.secondHome()
+	if err := os.MkdirAll(copied.home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	copied.write(filepath.Join(copied.home, "agent.yaml"), strings.Replace(string(text), "name: box", "name: thief", 1))
+	thief := copied.start("gpuctl", "agent")
+	waitFor(t, 20*time.Second, "the copy is refused", func() bool { return strings.Contains(thief.output(), "this token belongs to another node") })
+	if out := p.ok("node", "list", "-o", "name"); out != "box\nfirst\n" {
+		t.Errorf("nodes: %q", out)
+	}
+	thief.stop()
 	// Another server takes no folder of this one's.
 	wantRefusal(t, q.cli("agent", "join", "http://127.0.0.1:1", "gpc_code_x"), 6, "holds a token for "+p.url(), "--force")
 	// A folder that worked for a server of its own has runs which are nobody else's business.
@@ -187,8 +199,12 @@ func TestJoinByPrintedLine(t *testing.T) {
 	}
 	line := p.joinLine()
 	line[2] = code.URLs[1] // gpu.example.org leads nowhere
+	line = append(line, "--name", "second")
 	q := p.secondHome()
-	q.ok(append(line, "--name", "second")...)
+	d.stop()
+	wantRefusal(t, q.cli(line...), 5, "refused", "host: 0.0.0.0")
+	p.up("--name", "first") // the code outlives the restart
+	q.ok(line...)
 	q.start("gpuctl", "agent")
 	p.waitNode("second", "ready", 20*time.Second)
 }
