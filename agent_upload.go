@@ -238,6 +238,15 @@ func (u *uploader) align(cursors map[string]wireCursor) {
 	u.ring()
 }
 
+// retryNow ends the wait that a refused batch led to: another token is used from now on.
+func (u *uploader) retryNow() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.until = time.Time{}
+	u.deniedBack.reset()
+	u.ring()
+}
+
 // logDone reports whether the server has the end of a run's log.
 func (u *uploader) logDone(uid string) bool {
 	u.mu.Lock()

@@ -17,6 +17,7 @@ type jobRequest struct {
 	Project        string            `json:"project"`
 	Experiment     string            `json:"experiment"`
 	Env            map[string]string `json:"env"`
+	Capture        *envCapture       `json:"capture"` // beside env; of a name in both env's counts
 	Venv           string            `json:"venv"`
 	Conda          string            `json:"conda"`
 	Node           string            `json:"node"`
@@ -35,6 +36,13 @@ type jobRequest struct {
 	Config         map[string]any    `json:"config"`
 	Tags           []string          `json:"tags"`
 	Reason         string            `json:"reason"`
+}
+
+// envCapture is what makes `python` the same python as in the submitter's shell. It goes along to nodes of Machine only (machine_id of a
+// node).
+type envCapture struct {
+	Machine string            `json:"machine"`
+	Env     map[string]string `json:"env"`
 }
 
 type primaryMetric struct {
@@ -265,6 +273,12 @@ type oneTimeCode struct {
 // loginPath is where the page takes a login code. In the fragment: a browser sends that to nobody.
 func loginPath(code string) string { return "/login#code=" + code }
 
+// joinCodeRequest is POST /nodes:join-code; no body is needed. URL is the address by which the machine reaches this server when only the
+// asker knows it (ssh tunnel, proxy, another agent on the server's machine): it takes the place of the server's own ones.
+type joinCodeRequest struct {
+	URL string `json:"url"`
+}
+
 // joinRequest is POST /agent/join; joinAnswer gives the machine its token.
 type joinRequest struct {
 	Code string `json:"code"`
@@ -339,6 +353,8 @@ type nodeView struct {
 	Name       string      `json:"name"`
 	UID        string      `json:"uid"`
 	State      string      `json:"state"`
+	StateMS    *int64      `json:"state_ms"` // since when; null when it was not heard since this server started
+	JoinedMS   int64       `json:"joined_ms"`
 	LastSeenMS int64       `json:"last_seen_ms"`
 	Version    string      `json:"version"`
 	OS         string      `json:"os"`

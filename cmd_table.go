@@ -30,8 +30,8 @@ type command struct {
 func commandTable() []command {
 	return slices.Concat(
 		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand(), uiCommand()},
-		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), eventCommands(), tokenCommands(),
-		[]command{serverCommand(), agentCommand(), superviseCommand(), versionCommand(), helpCommand()},
+		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), []command{nodeJoinCommand()}, eventCommands(), tokenCommands(),
+		[]command{serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), versionCommand(), helpCommand()},
 	)
 }
 

@@ -51,6 +51,7 @@ func doorRoutes() []route {
 		{"GET " + v1 + "/events", scopeRead, (*server).getEvents, "Events, newest first; with after oldest first. Filters: type, severity (at least), run, job."},
 		{"GET " + v1 + "/nodes", scopeRead, (*server).getNodes, "All nodes with their slots."},
 		{"GET " + v1 + "/nodes/{node}", scopeRead, (*server).getNode, "One node."},
+		{"POST " + v1 + "/nodes:join-code", scopeAdmin, (*server).postJoinCode, "Make a code by which one machine can join: it works once, for 10 minutes."},
 		{"GET " + v1 + "/slots", scopeRead, (*server).getSlots, "All slots with their holders."},
 		{"POST " + v1 + "/login", scopePublic, (*server).postLogin, "Exchange a token, or the code of a login link, for a token of a page's own."},
 		{"POST " + v1 + "/login-links", scopeRead, (*server).postLoginLink, "Make a login link that works once, for 10 minutes."},
@@ -241,6 +242,7 @@ func routeNouns() []string {
 	for _, rt := range doorRoutes() {
 		if _, path, ok := strings.Cut(rt.pattern, "/api/v1/"); ok {
 			noun, _, _ := strings.Cut(path, "/")
+			noun, _, _ = strings.Cut(noun, ":")
 			nouns = append(nouns, noun)
 		}
 	}

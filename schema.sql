@@ -138,6 +138,13 @@ CREATE INDEX jobs_shape ON jobs (gpus, node, gpu_model, gpu_memory_bytes, priori
 CREATE INDEX jobs_state ON jobs (state, id);
 CREATE INDEX jobs_name ON jobs (name, id);
 
+-- Environment captured from a submitter's shell: goes along to nodes of that machine only.
+CREATE TABLE captures (
+  job_id  INTEGER PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+  machine TEXT NOT NULL CHECK (machine <> ''),       -- hash of its machine-id, as machine_id of a node's fingerprint
+  env     TEXT NOT NULL CHECK (json_valid(env))      -- {name: value}; values are never shown
+) STRICT;
+
 -- Nodes that refused a job: not asked again until a retry.
 CREATE TABLE job_exclusions (
   job_id  INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,

@@ -96,3 +96,9 @@ CREATE TABLE codes (
 
 -- A token of a page knows the one that it came from: both end together.
 ALTER TABLE tokens ADD COLUMN parent_id INTEGER REFERENCES tokens (id) ON DELETE CASCADE;
+-- Environment captured from a submitter's shell: goes along to nodes of that machine only.
+CREATE TABLE captures (
+  job_id  INTEGER PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+  machine TEXT NOT NULL CHECK (machine <> ''),       -- hash of its machine-id, as machine_id of a node's fingerprint
+  env     TEXT NOT NULL CHECK (json_valid(env))      -- {name: value}; values are never shown
+) STRICT;
