@@ -119,12 +119,15 @@ type runView struct {
 	EnvSnapshot json.RawMessage `json:"env_snapshot"`
 }
 
-// runProgress says how far a run is. Total and ETA are null where unknown. ETA is the time left, ms.
+// runProgress says how far a run is. Total and ETA are null where unknown. ETA is the time left, ms; null too when the run is over or
+// stalled. Part is set when the bar in the log counts only a part of the run and nothing says how large the whole is: its label, like
+// "Epoch 3", or "".
 type runProgress struct {
-	Step  int64  `json:"step"`
-	Total *int64 `json:"total"`
-	ETAMS *int64 `json:"eta_ms"`
-	From  string `json:"from"` // where Total comes from: total_steps | trainer_state | tqdm; "" without one
+	Step  int64   `json:"step"`
+	Total *int64  `json:"total"`
+	ETAMS *int64  `json:"eta_ms"`
+	From  string  `json:"from"` // where Total comes from: total_steps | trainer_state | tqdm; "" without one
+	Part  *string `json:"part"`
 }
 
 // metricView is one series of a run in short. Name is the one that is shown and asked for, Tag the one that was written. Goal is the
