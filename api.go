@@ -187,11 +187,14 @@ type pointRow struct {
 	value float64
 }
 
-func (p pointRow) MarshalJSON() ([]byte, error) {
-	b := strconv.AppendInt(append(make([]byte, 0, 48), '['), p.step, 10)
+func (p pointRow) MarshalJSON() ([]byte, error) { return p.appendJSON(nil), nil }
+
+// appendJSON writes what MarshalJSON gives: an answer of many points is written without encoding/json, which reads each again.
+func (p pointRow) appendJSON(b []byte) []byte {
+	b = strconv.AppendInt(append(b, '['), p.step, 10)
 	b = strconv.AppendInt(append(b, ','), p.atMS, 10)
 	b = appendJSONFloat(append(b, ','), p.value)
-	return append(b, ']'), nil
+	return append(b, ']')
 }
 
 func (p *pointRow) UnmarshalJSON(b []byte) error {
@@ -211,15 +214,16 @@ type pointBucket struct {
 	count          int64
 }
 
-func (p pointBucket) MarshalJSON() ([]byte, error) {
-	b := append(make([]byte, 0, 96), '[')
-	b = strconv.AppendInt(b, p.step, 10)
+func (p pointBucket) MarshalJSON() ([]byte, error) { return p.appendJSON(nil), nil }
+
+func (p pointBucket) appendJSON(b []byte) []byte {
+	b = strconv.AppendInt(append(b, '['), p.step, 10)
 	b = strconv.AppendInt(append(b, ','), p.atMS, 10)
 	b = appendJSONFloat(append(b, ','), p.min)
 	b = appendJSONFloat(append(b, ','), p.max)
 	b = appendJSONFloat(append(b, ','), p.mean)
 	b = strconv.AppendInt(append(b, ','), p.count, 10)
-	return append(b, ']'), nil
+	return append(b, ']')
 }
 
 func (p *pointBucket) UnmarshalJSON(b []byte) error {

@@ -23,11 +23,16 @@ CREATE TABLE series (
   most_step   INTEGER,
   most_ms     INTEGER,
   most_value  REAL,
-  ema_fast    REAL,                                  -- exponential averages of finite values, weights 2/21 and 2/101: the trend
-  ema_slow    REAL,
-  ema_dev     REAL,                                  -- and of the distance to ema_slow
-  UNIQUE (run_id, source, folder, name)
+  high_step   INTEGER,                               -- greatest so far
+  ema_fast    REAL NOT NULL DEFAULT 0,               -- exponential averages of finite values, weights 2/21 and 2/101, begun at 0: the trend
+  ema_slow    REAL NOT NULL DEFAULT 0,
+  ema_dev     REAL NOT NULL DEFAULT 0,               -- and of the distance to ema_slow, weight 2/101
+  hot_count   INTEGER NOT NULL DEFAULT 0 CHECK (hot_count BETWEEN 0 AND count), -- of the points, those that are rows in points
+  sealed      INTEGER NOT NULL DEFAULT 0 CHECK (sealed IN (0, 1)), -- all points lie in chunks as full as they go; a late point opens it again
+  UNIQUE (run_id, source, folder, name),
+  CHECK (sealed = 0 OR hot_count = 0)
 ) STRICT;
+CREATE INDEX series_open ON series (run_id) WHERE sealed = 0;
 
 -- The newest points of a series, in order of arrival; older ones lie in chunks. A row costs 28 bytes.
 CREATE TABLE points (
@@ -49,10 +54,10 @@ CREATE TABLE chunks (
   max_step  INTEGER NOT NULL,
   min_ms    INTEGER NOT NULL,
   max_ms    INTEGER NOT NULL,
-  min_value REAL,                                    -- over values that are not NaN; NULL = all are
+  min_value REAL,                                    -- over finite values; NULL = none is
   max_value REAL,
-  sum_value REAL,                                    -- of finite values, for the mean of a bucket that is a whole chunk
-  nan_count INTEGER NOT NULL,
+  sum_value REAL NOT NULL,                           -- of finite values, for the mean of a bucket that is a whole chunk
+  finite_n  INTEGER NOT NULL,                        -- of the n values, those that are neither NaN nor infinite
   data      BLOB NOT NULL,
   UNIQUE (series_id, first_seq)
 ) STRICT;
