@@ -114,6 +114,12 @@ func (d *doors) authenticate(r *http.Request) (knownToken, error) {
 		return knownToken{}, newProblem(codeUnauthorized, hint, "this needs a token")
 	}
 	now := time.Now()
+	again := func(k knownToken) string {
+		if k.scope == scopeAgent {
+			return "on the server: gpuctl node join; on that machine what it prints"
+		}
+		return "ask for a new one: gpuctl token create"
+	}
 	var k knownToken
 	var expires, revoked *int64
 	var found bool
@@ -130,9 +136,9 @@ func (d *doors) authenticate(r *http.Request) (knownToken, error) {
 	case !found:
 		return knownToken{}, newProblem(codeUnauthorized, hint, "this token is not known")
 	case revoked != nil:
-		return knownToken{}, newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s was revoked", k.name)
+		return knownToken{}, newProblem(codeUnauthorized, again(k), "the token %s was revoked", k.name)
 	case expires != nil && *expires <= now.UnixMilli():
-		return knownToken{}, newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s has expired", k.name)
+		return knownToken{}, newProblem(codeUnauthorized, again(k), "the token %s has expired", k.name)
 	}
 	return k, nil
 }
