@@ -152,16 +152,20 @@ func readTokenByText(c *conn, text string, now time.Time) (k knownToken, found b
 	if err != nil || !found {
 		return knownToken{}, false, err
 	}
-	return k, true, stillGood(k.name, expires, revoked, now.UnixMilli())
+	return k, true, stillGood(k.name, k.scope, expires, revoked, now.UnixMilli())
 }
 
 // stillGood says whether a token that exists may be used.
-func stillGood(name string, expires, revoked *int64, nowMS int64) error {
+func stillGood(name, scope string, expires, revoked *int64, nowMS int64) error {
+	hint := "ask for a new one: gpuctl token create"
+	if scope == scopeAgent {
+		hint = "on the server: gpuctl node join; on that machine what it prints"
+	}
 	switch {
 	case revoked != nil:
-		return newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s was revoked", name)
+		return newProblem(codeUnauthorized, hint, "the token %s was revoked", name)
 	case expires != nil && *expires <= nowMS:
-		return newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s has expired", name)
+		return newProblem(codeUnauthorized, hint, "the token %s has expired", name)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	err := writeAtomic(filepath.Join(s.cfg.DataDir, addressFile), []byte(s.baseURL+"\n"))
 	if err == nil {
-		s.log.Info("listening", "address", s.baseURL, "incarnation", s.inc.current())
+		s.log.Info("listening", "address", s.baseURL, "host", s.cfg.Host, "incarnation", s.inc.current())
 		select {
 		case <-ctx.Done():
 		case err = <-served:

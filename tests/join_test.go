@@ -324,13 +324,18 @@ func TestNoDirGoesElsewhere(t *testing.T) {
 	// The folder is on the first only, whose card is busy: the second refuses, then it waits for the first.
 	busy := p.submit("-g", "1", "--node", "first", "-d", mine, "--", "sleep", "1000")
 	p.waitState(busy, 20*time.Second, "RUNNING")
-	moved := p.submit("-g", "1", "-d", filepath.Join(data, "only-here"), "--", "true")
+	moved := p.submit("-g", "1", "-d", filepath.Join(data, "only-here"), "--", "sh", "-c", "while [ ! -e gate ]; do sleep 0.05; done")
 	var why string
 	waitFor(t, 20*time.Second, "the second refuses", func() bool {
 		why = p.ok("job", "why", fmt.Sprint(moved))
 		return strings.Contains(why, "node_refused: away refused it") && strings.Contains(why, "no_dir") && strings.Contains(why, "slots_busy: first")
 	})
 	p.ok("job", "cancel", fmt.Sprint(busy))
+	p.waitState(moved, 20*time.Second, "RUNNING")
+	if why = p.ok("job", "why", fmt.Sprint(moved)); !strings.Contains(why, "it runs (first)") || !strings.Contains(why, "node_refused: away refused it") {
+		t.Errorf("why of a running job: %s", why)
+	}
+	p.write(filepath.Join(data, "only-here", "gate"), "")
 	if j := p.waitOver(moved, 20*time.Second); j.State != "SUCCEEDED" || deref(j.Node) != "first" {
 		t.Errorf("%s on %s, %s", j.State, deref(j.Node), why)
 	}
