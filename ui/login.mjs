@@ -7,12 +7,12 @@ import { go, inside, q } from './place.mjs';
 const busy = signal(false), trouble = signal(null), empty = signal(false);
 
 const enter = async body => {
-  const old = session.value?.token;
+  const old = session.value?.token, to = inside(q('next'));
   busy.value = true; trouble.value = null; empty.value = false;
   try {
     keep(await call('/login', { method: 'POST', body, token: null }));
     if (old) await call('/logout', { method: 'POST', token: old }).catch(() => {}); // it expires by itself
-    go(inside(q('next')), true);
+    go(to, true);
   } catch (e) { trouble.value = e; } finally { busy.value = false; }
 };
 
@@ -21,6 +21,7 @@ export const open = () => {
   trouble.value = null;
   const code = new URLSearchParams(location.hash.slice(1)).get('code');
   if (code) { history.replaceState(null, '', location.pathname + location.search); enter({ code }); }
+  else if (session.value) { const to = inside(q('next')); queueMicrotask(() => go(to, true)); } // logged in already, or in another tab
   return () => {};
 };
 

@@ -9,7 +9,7 @@ import { Chart } from './chart.mjs';
 import { LogFeed, LogView, LINES } from './log.mjs';
 
 const POINTS = 1000, FEWER = 300, MANY = 12; // points of a curve: no chart is wider; with many of them each is drawn coarser
-const EACH = 3000, BETWEEN = 1000, PER_CURVE = 50; // ms: reading the run again; least pause between two answers with curves
+const EACH = 3000, SELDOM = 30000, BETWEEN = 1000, PER_CURVE = 50; // ms: reading the run again, and one that is over (is the server there?); least pause between two answers with curves
 
 const run = signal(null), curves = signal(null), feed = signal(null), ckpts = signal(null), gone = signal(null), trouble = signal(null);
 const first = signal(null); // the tab that opens by itself: metrics if there are any, else the log
@@ -20,7 +20,7 @@ const followRun = id => follow(async signal => {
   const r = await call(path(id), { signal });
   if (!first.value) first.value = !(r.metrics || []).length && r.log.lines > 0 ? 'log' : 'charts';
   run.value = r;
-  return isOver(r) && r.drained ? null : EACH;
+  return isOver(r) && r.drained ? SELDOM : EACH;
 }, e => { gone.value = e; });
 
 const numeric = v => v && { ...v, best: v.best && { ...v.best, value: number(v.best.value) }, min: v.min && { ...v.min, value: number(v.min.value) }, max: v.max && { ...v.max, value: number(v.max.value) } };
