@@ -26,21 +26,21 @@ const (
 
 // progressFacts is what is stored about how far a run is.
 type progressFacts struct {
-	id            int64
-	state         string
-	skewMS        int64  // the run's node minus us
-	jobTotal      *int64 // as its job says
-	trainerTotal  *int64 // as the newest checkpoint that knows says
-	checkpointed  *int64 // step of the newest checkpoint
-	series        *int64 // the one that shows the step best
-	count         int64  // of its points
-	firstMS       int64
-	firstStep     int64
-	lastMS        int64
-	lastStep      int64
-	bar           logProgress
-	barMS         int64 // when its line was read, 0 = not known
-	hasBar        bool
+	id           int64
+	state        string
+	skewMS       int64  // the run's node minus us
+	jobTotal     *int64 // as its job says
+	trainerTotal *int64 // as the newest checkpoint that knows says
+	checkpointed *int64 // step of the newest checkpoint
+	series       *int64 // the one that shows the step best
+	count        int64  // of its points
+	firstMS      int64
+	firstStep    int64
+	lastMS       int64
+	lastStep     int64
+	bar          logProgress
+	barMS        int64 // when its line was read, 0 = not known
+	hasBar       bool
 }
 
 // readProgress says how far a run is, nil when nothing tells. Live gives the unfinished last line of a run's log.
