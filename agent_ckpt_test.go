@@ -479,6 +479,9 @@ func TestCkptManyFiles(t *testing.T) {
 		s.put(fmt.Sprintf("model_%d.pt", i), "x")
 	}
 	s.look(0)
+	if wait := s.a.ckpt.run(s.dir.uid()).next.Sub(s.now); wait < 500*time.Millisecond {
+		t.Errorf("the next look at %d files after %v", n, wait)
+	}
 	start := time.Now()
 	s.look(time.Minute)
 	if !strings.Contains(s.log.String(), "the oldest 8000 are passed over") {
