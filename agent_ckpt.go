@@ -85,7 +85,8 @@ func (w *ckptWatch) drop(uid string) {
 
 // ckptLook looks into the watched folders of a run and tells what is new, overwritten or gone. It is called about every 2 s while the run
 // lives, and once with last when its tree is empty: then all that lies there is told at once. Calls that come too soon, or while another one
-// is at work, do nothing. now must carry the monotonic clock. An error says that something was not seen or not told; the next call goes on.
+// is at work, do nothing. now must carry the monotonic clock. An error says that something could not be kept, so was not told: the next call
+// goes on, also with last. What cannot be seen is only complained of: it must not keep a run from its end.
 func (a *agent) ckptLook(dir runDir, spec runSpec, last bool, now time.Time) error {
 	if len(spec.Watch) == 0 {
 		return nil
@@ -143,15 +144,16 @@ type ckptLooker struct {
 func (l *ckptLooker) look(spec runSpec) error {
 	start := time.Now()
 	l.scan = newCkptScan(l.isName)
-	for _, w := range spec.Watch {
-		if !filepath.IsAbs(w) {
-			w = filepath.Join(spec.WorkingDir, w)
-		}
-		l.scan.watch(filepath.Clean(w))
+	folders := watchFolders(spec)
+	for _, w := range folders {
+		l.scan.watch(w)
 	}
 	ready := l.ready()
 	l.next = l.now.Add(min(ckptWaitMost, ckptShare*time.Since(start)))
-	errs := l.scan.errs
+	for _, err := range l.scan.errs {
+		l.a.complain("checkpoints of "+l.dir.uid(), err)
+	}
+	var errs []error
 	isNew := func(f *ckptFound) bool { return l.book.Told[ckptPathText(f.path)] == nil }
 	over := len(l.book.Told) - ckptKeepMost
 	for _, f := range ready {
@@ -160,7 +162,7 @@ func (l *ckptLooker) look(spec runSpec) error {
 		}
 	}
 	if over > 0 {
-		errs = append(errs, fmt.Errorf("over %d checkpoints lie in the watched folders: the oldest %d are passed over", ckptKeepMost, over))
+		l.a.complain("checkpoints of "+l.dir.uid(), fmt.Errorf("over %d lie in the watched folders: the oldest %d are passed over", ckptKeepMost, over))
 	}
 	told := 0
 	for _, f := range ready {
@@ -184,6 +186,13 @@ func (l *ckptLooker) look(spec runSpec) error {
 	if err := l.gone(); err != nil {
 		errs = append(errs, err)
 	}
+	if l.last {
+		for _, w := range folders {
+			if err := l.never(w); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
 	if l.unsaved {
 		if err := l.book.save(l.dir); err != nil {
 			errs = append(errs, err)
@@ -192,6 +201,33 @@ func (l *ckptLooker) look(spec runSpec) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// watchFolders are the folders of --watch as absolute paths.
+func watchFolders(spec runSpec) []string {
+	var out []string
+	for _, w := range spec.Watch {
+		if !filepath.IsAbs(w) {
+			w = filepath.Join(spec.WorkingDir, w)
+		}
+		out = append(out, filepath.Clean(w))
+	}
+	return out
+}
+
+// never tells of a watched folder that nobody ever saw: most often a typing error, and else nothing would say so.
+func (l *ckptLooker) never(folder string) error {
+	if l.looked[folder] || len(l.book.Told) > 0 {
+		return nil
+	}
+	path := ckptPathText(folder)
+	why := "was never there"
+	if l.scan.failed[folder] {
+		why = "cannot be read as a folder"
+	}
+	return l.fact("event", "ckptwatch", path, "", wireEvent{
+		Type: "WATCH_NOT_SEEN", Severity: sevInfo, Message: fmt.Sprintf("the watched folder %s %s: no checkpoints were looked for in it", path, why),
+	})
 }
 
 // isName remembers what a name says: of 10,000 files deciding again costs more than looking at them.

@@ -97,8 +97,8 @@ func (s *ckptScan) watch(dir string) {
 		s.fail(dir, errors.New("not a folder"))
 		return
 	}
-	s.roots = append(s.roots, dir)
 	if list, dev, ok := s.list(dir, 0); ok {
+		s.roots = append(s.roots, dir)
 		s.folder(dir, list, dev, 0)
 	}
 }

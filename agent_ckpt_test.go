@@ -29,6 +29,7 @@ type ckptScene struct {
 	now   time.Time
 	read  int // facts taken so far
 	puts  int // files written so far
+	log   bytes.Buffer
 }
 
 func newCkptScene(t *testing.T) *ckptScene {
@@ -65,7 +66,7 @@ func (s *ckptScene) restart() {
 	send := func(context.Context, []byte) (batchAnswer, error) { return batchAnswer{}, errors.New("no server") }
 	up, err := newUploader(s.home, send, slog.New(slog.NewTextHandler(io.Discard, nil)), func(string) {})
 	s.must(err)
-	s.a = &agent{up: up}
+	s.a = &agent{up: up, said: map[string]time.Time{}, log: slog.New(slog.NewTextHandler(&s.log, nil))}
 }
 
 func (s *ckptScene) file(name string) string { return filepath.Join(s.watch, name) }
@@ -131,6 +132,12 @@ func (s *ckptScene) told() string {
 		var c wireCheckpoint
 		s.must(json.Unmarshal(f.Data, &c))
 		text := strings.TrimPrefix(c.Path, s.watch+"/")
+		if f.Kind == "event" {
+			var e wireEvent
+			s.must(json.Unmarshal(f.Data, &e))
+			out = append(out, e.Type+" "+e.Message)
+			continue
+		}
 		if f.Kind == "checkpoint_gone" {
 			text = "-" + text
 		} else {
@@ -421,31 +428,12 @@ func TestCkptWatchFolders(t *testing.T) {
 	s.must(os.Symlink(real, s.watch))
 	s.put("model_1.pt", "x")
 	s.put("checkpoints/model_2.pt", "x")
-	s.now = s.now.Add(time.Second)
-	if err := s.a.ckptLook(s.dir, s.spec, true, s.now); err == nil || !strings.Contains(err.Error(), "a file") {
-		t.Errorf("a file to watch: %v", err)
+	got := strings.Split(s.last(), "; ")
+	if !strings.Contains(s.log.String(), "a file") {
+		t.Errorf("a file to watch is complained of: %s", &s.log)
 	}
-	got := strings.Split(s.told(), "; ")
 	slices.Sort(got)
 	s.want(strings.Join(got, "; "), fmt.Sprintf("%s/checkpoints/model_2.pt file 2; %s/model_1.pt file 1; checkpoints/model_2.pt file 2; model_1.pt file 1", real, real))
-}
-
-func TestCkptUnreadable(t *testing.T) {
-	s := newCkptScene(t)
-	s.put("checkpoint-1/model.pt", "x")
-	s.put("model_2.pt", "x")
-	s.must(os.Chmod(s.file("model_2.pt"), 0))
-	s.want(s.still(), "checkpoint-1 folder 1; model_2.pt file 2")
-	s.must(os.Chmod(s.file("checkpoint-1"), 0))
-	defer func() { s.must(os.Chmod(s.file("checkpoint-1"), 0o700)) }()
-	s.want(s.still(), "") // cannot be seen is not gone
-	s.must(os.Chmod(s.watch, 0))
-	defer func() { s.must(os.Chmod(s.watch, 0o700)) }()
-	s.now = s.now.Add(time.Minute)
-	if err := s.a.ckptLook(s.dir, s.spec, true, s.now); (err == nil) != (os.Geteuid() == 0) {
-		t.Errorf("a watched folder that cannot be read: %v", err)
-	}
-	s.want(s.told(), "")
 }
 
 // A folder that somebody fills while it is looked at is told once it is whole, by a look that saw nothing move.
@@ -491,10 +479,13 @@ func TestCkptManyFiles(t *testing.T) {
 		s.put(fmt.Sprintf("model_%d.pt", i), "x")
 	}
 	s.look(0)
+	if wait := s.a.ckpt.run(s.dir.uid()).next.Sub(s.now); wait < 500*time.Millisecond {
+		t.Errorf("the next look at %d files after %v", n, wait)
+	}
 	start := time.Now()
-	s.now = s.now.Add(time.Minute)
-	if err := s.a.ckptLook(s.dir, s.spec, false, s.now); err == nil || !strings.Contains(err.Error(), "8000 are passed over") {
-		t.Errorf("too many: %v", err)
+	s.look(time.Minute)
+	if !strings.Contains(s.log.String(), "the oldest 8000 are passed over") {
+		t.Errorf("too many: %s", &s.log)
 	}
 	if r := s.a.ckpt.run(s.dir.uid()); r.next.Sub(s.now) > 0 {
 		t.Errorf("the rest of what is ready waits %v", r.next.Sub(s.now))
@@ -525,5 +516,18 @@ func TestCkptFactThatCannotBeKept(t *testing.T) {
 	}
 	s.must(os.Rename(spool+".away", spool))
 	s.restart()
+	s.want(s.last(), "model_1.pt file 1")
+}
+
+func TestCkptWatchNeverSeen(t *testing.T) {
+	s := newCkptScene(t)
+	s.spec.Watch = []string{"out", "ot", "file"}
+	s.must(os.WriteFile(filepath.Join(s.spec.WorkingDir, "file"), nil, 0o600))
+	s.want(s.still(), "")
+	s.must(os.Remove(s.watch)) // was there
+	work := s.spec.WorkingDir
+	s.want(s.last(), fmt.Sprintf("WATCH_NOT_SEEN the watched folder %s/ot was never there: no checkpoints were looked for in it; "+
+		"WATCH_NOT_SEEN the watched folder %s/file cannot be read as a folder: no checkpoints were looked for in it", work, work))
+	s.put("model_1.pt", "x")
 	s.want(s.last(), "model_1.pt file 1")
 }
