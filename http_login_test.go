@@ -89,6 +89,23 @@ func TestLoginRefusals(t *testing.T) {
 	}
 }
 
+// Of many that come with one code at once, one gets in.
+func TestLoginCodeOnce(t *testing.T) {
+	f := newDoors(t)
+	body := `{"code":"` + f.link(scopeRead).Code + `"}`
+	codes := make(chan int, 8)
+	for range cap(codes) {
+		go func() { codes <- f.do(f.request("", "POST", "/api/v1/login", body)).Code }()
+	}
+	got := map[int]int{}
+	for range cap(codes) {
+		got[<-codes]++
+	}
+	if got[http.StatusCreated] != 1 || got[http.StatusUnauthorized] != cap(codes)-1 {
+		t.Errorf("answers %v", got)
+	}
+}
+
 // A page reaches no further than the token it came from, and ends with it; logging out ends one page only.
 func TestLoginEnds(t *testing.T) {
 	f := newDoors(t)

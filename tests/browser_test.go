@@ -82,6 +82,9 @@ func newBrowser(t *testing.T, path string) *browser {
 		b.listen(ourIn)
 	}()
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the browser said %q, the page shows: %.3000s", b.takeNoise(), b.text("body"))
+		}
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		ourOut.Close()

@@ -29,7 +29,7 @@ const copy = async text => {
 
 const GRACE = 5000; // a restarted server is back by then: no banner for that
 const Live = () => html`<span class="live" role="status"><span class=${'dot' + (link.value.ok ? '' : ' off')}></span>${link.value.ok ? T.live : T.asOf(clock(link.value.since))}</span>`;
-export const isStale = () => !link.value.ok && Date.now() - link.value.since > GRACE && now.value > 0;
+export const isStale = () => now.value > 0 && !link.value.ok && Date.now() - link.value.since > GRACE; // now is read first: the answer changes by time alone
 const Stale = () => isStale() && html`<${Banner} act=${html`<button class="btn" onClick=${nudge}>${T.retry}</button>`}><span class="strong">${T.lost(clock(link.value.since))}</span>${T.lostNote}<//>`;
 
 export const Shell = ({ user, onLogout, children }) => html`<a class="skip" href="#main">${T.skip}</a>

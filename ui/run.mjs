@@ -18,7 +18,7 @@ const path = id => '/runs/' + encodeURIComponent(id);
 
 const followRun = id => follow(async signal => {
   const r = await call(path(id), { signal });
-  if (!first.value) first.value = !(r.metrics || []).length && r.log.lines > 0 ? 'log' : 'charts';
+  if (!first.value) first.value = (r.metrics || []).length ? 'charts' : 'log';
   run.value = r;
   return isOver(r) && r.drained ? SELDOM : EACH;
 }, e => { gone.value = e; });

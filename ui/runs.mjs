@@ -18,7 +18,7 @@ export const open = () => {
     data.value = { runs: runs.items, more: runs.next != null, status };
     const wait = runs.items.some(r => !isOver(r)) ? 3 : 20;
     for (const e of (await call(`/events?after=${after}&limit=500&wait=${wait}`, { signal, wait })).items) after = e.id;
-    return 250;
+    return 500;
   }, e => { trouble.value = e; });
 };
 export const key = () => 'n' + wanted();
