@@ -15,13 +15,15 @@ const (
 type tbDecoder struct {
 	tbReader
 	folder string // as JSON, with quotes
+	pack   *seriesPacker
 	items  []byte
 }
 
 // newTBDecoder decodes the event file of a folder, as pointColumns has it; one that is no name is made one (tbName). history reads the
 // file anew, when it needs what lies before the place where a reset began.
-func newTBDecoder(folder string, history tbReadAt) *tbDecoder {
-	d := &tbDecoder{folder: string(appendJSONText(nil, tbName(folder)))}
+// pack is shared with other decoders of the same loop.
+func newTBDecoder(folder string, history tbReadAt, pack *seriesPacker) *tbDecoder {
+	d := &tbDecoder{folder: string(appendJSONText(nil, tbName(folder))), pack: pack}
 	d.history, d.tbPoints.folder = history, len(d.folder)
 	return d
 }
@@ -29,7 +31,7 @@ func newTBDecoder(folder string, history tbReadAt) *tbDecoder {
 // newTBSource reads the event file at path, which lies in folder.
 func newTBSource(src, path, folder string, read *fileReader, news func(sourceNews)) *fileSource {
 	s := newFileSource(src, kindPoints, path, nil, read, news)
-	s.dec = newTBDecoder(folder, s.again)
+	s.dec = newTBDecoder(folder, s.again, &read.pack)
 	return s
 }
 
@@ -69,7 +71,7 @@ func (d *tbDecoder) made() (count int64, items []byte) {
 		b = appendJSONText(append(b, `{"name":`...), t.name)
 		b = append(append(b, `,"folder":`...), d.folder...)
 		b = append(b, `,"packed":"`...)
-		b = base64.StdEncoding.AppendEncode(b, seriesPack(steps[from:to], atMS[from:to], values[from:to]))
+		b = base64.StdEncoding.AppendEncode(b, d.pack.pack(seriesColumns{steps[from:to], atMS[from:to], values[from:to]}))
 		b = append(b, `"},`...)
 		from = to
 	}

@@ -43,7 +43,7 @@ type tbTag struct {
 	line   int // in which slot and what follows are valid
 	slot   int32
 	count  int
-	wide   bool // has a value that is no float32
+	wide   bool // has a value that may need more than 4 bytes
 	step   int64
 	stepBy int64
 	atMS   int64
@@ -221,7 +221,7 @@ func (p *tbPoints) add(t *tbTag, step, atMS int64, value float64) {
 	width := 4
 	if t.wide {
 		width = 8
-	} else if float64(float32(value)) != value && value == value {
+	} else if tbWide(value) {
 		t.wide, width = true, 8
 		p.size += t.count * 6
 	}
@@ -235,6 +235,11 @@ func (p *tbPoints) add(t *tbTag, step, atMS int64, value float64) {
 		p.points = grown
 	}
 	p.points = append(p.points, tbPoint{t.slot, step, atMS, value})
+}
+
+// tbWide reports whether a value may need more than 4 bytes: it is no float32, or so large that a difference of whole numbers is longer.
+func tbWide(v float64) bool {
+	return float64(float32(v)) != v && (v == v || math.Float64bits(v)<<35 != 0) || v >= 1<<26 || v <= -1<<26
 }
 
 // tbVarint is the length of a signed varint.

@@ -451,7 +451,7 @@ func tbRandomFile(rnd *rand.Rand, damage bool) []byte {
 func TestTBRandom(t *testing.T) {
 	rounds := uint64(60)
 	if os.Getenv("GPUCTL_SLOW") != "" {
-		rounds = 3000
+		rounds = 1000
 	}
 	for seed := range rounds {
 		rnd := rand.New(rand.NewPCG(seed, 3))

@@ -8,6 +8,15 @@ import (
 	"math"
 )
 
+type seriesColumns struct {
+	steps, atMS []int64
+	values      []float64
+}
+
+type seriesPacker struct{}
+
+func (p *seriesPacker) pack(c seriesColumns) []byte { return seriesPack(c.steps, c.atMS, c.values) }
+
 func seriesPack(steps, atMS []int64, values []float64) []byte {
 	b := binary.AppendUvarint(nil, uint64(len(steps)))
 	var step, by, at, atBy int64
