@@ -5,25 +5,25 @@ package main
 
 import (
 	"encoding/base64"
-	"io"
 )
 
 const (
-	tbHistoryBytes = 64 << 10 // one read of it
-	tbRejectBytes  = 160      // of a reject's text; together with its frame below tbRejectCost
+	tbRejectBytes = 160 // of a reject's text; together with its frame below tbRejectCost
 )
 
 // tbDecoder makes items of one event file.
 type tbDecoder struct {
 	tbReader
 	folder string // as JSON, with quotes
+	pack   *seriesPacker
 	items  []byte
 }
 
-// newTBDecoder decodes the event file of a folder, as pointColumns has it; one that is no name is made one (tbName). history reads what
-// lies before the place where a reset began.
-func newTBDecoder(folder string, history tbHistory) *tbDecoder {
-	d := &tbDecoder{folder: string(appendJSONText(nil, tbName(folder)))}
+// newTBDecoder decodes the event file of a folder, as pointColumns has it; one that is no name is made one (tbName). history reads the
+// file anew, when it needs what lies before the place where a reset began.
+// pack is shared with other decoders of the same loop.
+func newTBDecoder(folder string, history tbReadAt, pack *seriesPacker) *tbDecoder {
+	d := &tbDecoder{folder: string(appendJSONText(nil, tbName(folder))), pack: pack}
 	d.history, d.tbPoints.folder = history, len(d.folder)
 	return d
 }
@@ -31,7 +31,7 @@ func newTBDecoder(folder string, history tbHistory) *tbDecoder {
 // newTBSource reads the event file at path, which lies in folder.
 func newTBSource(src, path, folder string, read *fileReader, news func(sourceNews)) *fileSource {
 	s := newFileSource(src, kindPoints, path, nil, read, news)
-	s.dec = newTBDecoder(folder, s.history)
+	s.dec = newTBDecoder(folder, s.again, &read.pack)
 	return s
 }
 
@@ -71,7 +71,7 @@ func (d *tbDecoder) made() (count int64, items []byte) {
 		b = appendJSONText(append(b, `{"name":`...), t.name)
 		b = append(append(b, `,"folder":`...), d.folder...)
 		b = append(b, `,"packed":"`...)
-		b = base64.StdEncoding.AppendEncode(b, seriesPack(steps[from:to], atMS[from:to], values[from:to]))
+		b = base64.StdEncoding.AppendEncode(b, d.pack.pack(seriesColumns{steps[from:to], atMS[from:to], values[from:to]}))
 		b = append(b, `"},`...)
 		from = to
 	}
@@ -83,19 +83,5 @@ func (d *tbDecoder) made() (count int64, items []byte) {
 	return count, d.items
 }
 
-// history reads the file from its beginning, for a decoder that began at upto.
-func (s *fileSource) history(upto int64, feed func(b []byte) (hop int64)) error {
-	buf := make([]byte, tbHistoryBytes)
-	for off := int64(0); off < upto; {
-		n, err := s.f.ReadAt(buf[:min(int64(len(buf)), upto-off)], off)
-		if n == 0 {
-			if err == nil || err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-		off += int64(n)
-		off += feed(buf[:n])
-	}
-	return nil
-}
+// again reads the file anew, for a decoder that needs what lies before the place where it began.
+func (s *fileSource) again(b []byte, off int64) (int, error) { return s.f.ReadAt(b, off) }

@@ -6,7 +6,9 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/bits"
 	"strings"
@@ -41,7 +43,7 @@ type tbTag struct {
 	line   int // in which slot and what follows are valid
 	slot   int32
 	count  int
-	wide   bool // has a value that is no float32
+	wide   bool // has a value that may need more than 4 bytes
 	step   int64
 	stepBy int64
 	atMS   int64
@@ -56,15 +58,17 @@ type tbPoint struct {
 	value float64
 }
 
-// tbHistory reads a file from 0 up to upto and gives it to feed in order. After each call the next bytes must come from hop further on (or
-// back, when it is negative). An error of reading is returned as it is.
-type tbHistory func(upto int64, feed func(b []byte) (hop int64)) error
+// tbReadAt reads the file that is being read from off on, as io.ReaderAt does.
+type tbReadAt func(b []byte, off int64) (n int, err error)
+
+const tbPastBytes = 64 << 10 // one read of what lies before
 
 // tbPoints collects. Points, series and rejects are those since the last taken.
 type tbPoints struct {
-	history tbHistory // nil: what lies before is not looked at
-	folder  int       // bytes of the folder, as JSON
-	tagOnly bool      // learn of plugins, nothing else
+	history tbReadAt // nil: what lies before is not looked at
+	folder  int      // bytes of the folder, as JSON
+	tagOnly bool     // learn of plugins in front of upto, nothing else
+	upto    int64
 
 	points  []tbPoint
 	series  []*tbTag
@@ -144,6 +148,9 @@ func (p *tbPoints) long(w *tbWalk, at int64) (done bool, err error) {
 }
 
 func (p *tbPoints) take(e tbEvent, values []tbValue, at int64) (done bool, err error) {
+	if p.tagOnly && at >= p.upto {
+		return true, nil
+	}
 	bound := 0
 	for i := range values {
 		v := &values[i]
@@ -214,7 +221,7 @@ func (p *tbPoints) add(t *tbTag, step, atMS int64, value float64) {
 	width := 4
 	if t.wide {
 		width = 8
-	} else if float64(float32(value)) != value && value == value {
+	} else if tbWide(value) {
 		t.wide, width = true, 8
 		p.size += t.count * 6
 	}
@@ -228,6 +235,11 @@ func (p *tbPoints) add(t *tbTag, step, atMS int64, value float64) {
 		p.points = grown
 	}
 	p.points = append(p.points, tbPoint{t.slot, step, atMS, value})
+}
+
+// tbWide reports whether a value may need more than 4 bytes: it is no float32, or so large that a difference of whole numbers is longer.
+func tbWide(v float64) bool {
+	return float64(float32(v)) != v && (v == v || math.Float64bits(v)<<35 != 0) || v >= 1<<26 || v <= -1<<26
 }
 
 // tbVarint is the length of a signed varint.
@@ -282,29 +294,28 @@ func tbName(s string) string {
 	return s[:cut] + "..." + hex.EncodeToString(sum[:8])
 }
 
-// remember reads the plugins of the tags that lie before the place where this reader began.
+// remember reads the plugins of the tags that lie before the place where this reader began. It reads beyond that where damage claims
+// to be a record that ends there.
 func (p *tbPoints) remember() error {
 	past := &tbReader{}
-	past.tagOnly = true
+	past.tagOnly, past.upto = true, p.began
 	past.reset(0)
-	err := p.history(p.began, func(b []byte) (hop int64) {
-		for n := 0; n < len(b); {
-			k, err := past.feed(b[n:])
-			if err != nil {
-				return 0 // it asks for no history, so there is none
-			}
-			n += k
-			if hop = past.hop(); hop != 0 {
-				past.hopped(hop)
-				if n += int(hop); n < 0 || n > len(b) {
-					return int64(n - len(b))
-				}
-			}
+	buf := make([]byte, tbPastBytes)
+	for past.clean() < p.began {
+		if h := past.hop(); h != 0 {
+			past.hopped(h)
+			continue
 		}
-		return 0
-	})
-	if err != nil {
-		return err
+		n, err := p.history(buf, past.off)
+		if n == 0 {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return fmt.Errorf("read tags again: %w", err)
+		}
+		if _, err := past.feed(buf[:n]); err != nil { // it asks for no history, so there is none
+			return err
+		}
 	}
 	for k, was := range past.tags {
 		if t := p.tags[k]; t == nil {
