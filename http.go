@@ -46,6 +46,7 @@ func doorRoutes() []route {
 		{"GET " + v1 + "/runs/{run}", scopeRead, (*server).getRun, "One run: 12.2, 12 (newest attempt of job 12), r40, last, a name or a uid."},
 		{"GET " + v1 + "/runs/{run}/log", scopeRead, (*server).getRunLog, "Lines of the log that the server keeps: the first 200 and the last 2,000."},
 		{"GET " + v1 + "/runs/{run}/log/raw", scopeRead, (*server).getRunLogRaw, "The whole log file, byte for byte, read from its node. Takes Range."},
+		{"GET " + v1 + "/runs/{run}/metrics", scopeRead, (*server).getRunMetrics, "Curves: points [step, at_ms, value], or with max_points=1..10000 and more than that buckets [step, at_ms, min, max, mean, count]. name= (shown name or tag, repeatable), pattern= (* stands for anything, / too), from= and to= on x=step|wall|relative (times in ms, relative to the start), attempts=run|trained|all, after= and wait=."},
 		{"GET " + v1 + "/events", scopeRead, (*server).getEvents, "Events, newest first; with after oldest first. Filters: type, severity (at least), run, job."},
 		{"GET " + v1 + "/nodes", scopeRead, (*server).getNodes, "All nodes with their slots."},
 		{"GET " + v1 + "/nodes/{node}", scopeRead, (*server).getNode, "One node."},
