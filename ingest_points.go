@@ -148,7 +148,7 @@ func (b *batchApply) pointItems(src *applySource, l *ingestLine) error {
 			continue
 		}
 		src.N += int64(p.points.len())
-		if err := b.storePoints(src, p); err != nil {
+		if err := b.storePoints(src, l, p); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (b *batchApply) pointItems(src *applySource, l *ingestLine) error {
 }
 
 // storePoints stores one entry: rows or chunks, and the summary, which is written once at the end of the batch.
-func (b *batchApply) storePoints(src *applySource, p *ingestPoints) error {
+func (b *batchApply) storePoints(src *applySource, l *ingestLine, p *ingestPoints) error {
 	if p.points.len() == 0 {
 		return nil
 	}
@@ -166,6 +166,9 @@ func (b *batchApply) storePoints(src *applySource, p *ingestPoints) error {
 		var err error
 		if r, err = openSeriesTx(b.t, src.run.id, p.key); err != nil {
 			return err
+		}
+		if r == nil {
+			return b.reject(l, fmt.Sprintf("points of %.100q: the run has %d series, more are not kept", p.key.tag, seriesRunMost))
 		}
 		b.series[key] = r
 	}

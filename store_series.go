@@ -11,6 +11,9 @@ import (
 const (
 	seriesChunkPoints = 4096 // a full chunk: 3.2 bytes a point with its pages; 1,024 points took 4.0
 	seriesHotMost     = 8192 // with so many rows the oldest seriesChunkPoints of them are packed
+
+	// seriesRunMost is how many series a run may have. A tag that holds the step makes one a point, and every list of runs reads them all.
+	seriesRunMost = 10_000
 )
 
 // seriesRow is a row of series.
@@ -51,7 +54,7 @@ func readSeries(c *conn, tail string, args ...any) ([]seriesRow, error) {
 	return rows, err
 }
 
-// openSeriesTx gives the series of a run, made on first sight.
+// openSeriesTx gives the series of a run, made on first sight; nil when the run has too many.
 func openSeriesTx(t *tx, runID int64, key seriesKey) (*seriesRow, error) {
 	rows, err := readSeries(t.conn, "WHERE run_id = ? AND source = ? AND folder = ? AND name = ?", runID, key.source, key.folder, key.tag)
 	if err != nil {
@@ -59,6 +62,10 @@ func openSeriesTx(t *tx, runID int64, key seriesKey) (*seriesRow, error) {
 	}
 	if len(rows) == 1 {
 		return &rows[0], nil
+	}
+	var n int64
+	if _, err := t.one("SELECT count(*) FROM series WHERE run_id = ?", []any{runID}, &n); err != nil || n >= seriesRunMost {
+		return nil, err
 	}
 	id, err := t.insert("INSERT INTO series (run_id, source, folder, name) VALUES (?,?,?,?)", runID, key.source, key.folder, key.tag)
 	if err != nil {
