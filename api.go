@@ -157,6 +157,13 @@ type metricPoint struct {
 	Value jsonFloat `json:"value"`
 }
 
+// Ways to see the attempts of a job (attempts= of GET /runs/{run}/metrics).
+const (
+	attemptsRun     = "run"     // the points of this run, in order of arrival, nothing hidden
+	attemptsTrained = "trained" // one line over all attempts: what was trained again hides what it replaced
+	attemptsAll     = "all"     // all attempts, each for itself
+)
+
 // metricsPage is GET /runs/{run}/metrics. Next is the number of points of the run (with attempts=all|trained: of all attempts): with
 // after=<next>&wait=<seconds> the answer comes as soon as there are more. Done: nothing more will come.
 type metricsPage struct {

@@ -48,6 +48,7 @@ func doorRoutes() []route {
 		{"GET " + v1 + "/runs/{run}/log/raw", scopeRead, (*server).getRunLogRaw, "The whole log file, byte for byte, read from its node. Takes Range."},
 		{"GET " + v1 + "/runs/{run}/checkpoints", scopeRead, (*server).getRunCheckpoints, "Checkpoints of a run, the highest step first; with after in the order they were found, wait=25 waits for one. Filter: state."},
 		{"GET " + v1 + "/checkpoints/{id}", scopeRead, (*server).getCheckpoint, "One checkpoint, with the metrics at its step."},
+		{"GET " + v1 + "/runs/{run}/metrics", scopeRead, (*server).getRunMetrics, "Curves: points [step, at_ms, value], or with max_points=1..10000 and more than that buckets [step, at_ms, min, max, mean, count]. name= (shown name or tag, repeatable), pattern= (* stands for anything, / too), from= and to= on x=step|wall|relative (times in ms, relative to the start), attempts=run|trained|all, after= and wait=."},
 		{"GET " + v1 + "/events", scopeRead, (*server).getEvents, "Events, newest first; with after oldest first. Filters: type, severity (at least), run, job."},
 		{"GET " + v1 + "/nodes", scopeRead, (*server).getNodes, "All nodes with their slots."},
 		{"GET " + v1 + "/nodes/{node}", scopeRead, (*server).getNode, "One node."},

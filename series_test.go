@@ -23,7 +23,7 @@ func noisyLoss(n int, seed int64) seriesColumns {
 	at := int64(1_790_000_000_000)
 	for i := range n {
 		at += 1000 + r.Int63n(30)
-		c.add(int64(i), at, float64(float32(2*math.Exp(-float64(i)/50_000)+0.1*r.NormFloat64())))
+		c.add(int64(i), seriesRoundMS(at), float64(float32(2*math.Exp(-float64(i)/50_000)+0.1*r.NormFloat64())))
 	}
 	return c
 }

@@ -34,6 +34,8 @@ type server struct {
 	timers   timers // used by the timers' loop only
 	told     int64  // newest event in the log; used by the log's loop only
 	loops    []*loop
+	packing  seriesPacker // used in write transactions only
+	curves   seriesCache
 	started  time.Time
 	baseURL  string // how this machine reaches it: "http://127.0.0.1:8600"
 

@@ -52,6 +52,9 @@ func readStoredRuns(c *conn, tail string, args ...any) ([]runStored, error) {
 		}
 		return readColumns(jsonColumn{slots, &v.Slots}, jsonColumn{argv, &v.Argv}, jsonColumn{envNames, &v.EnvNames}, jsonColumn{config, &v.Config}, jsonColumn{leftAlone, &v.LeftAlone})
 	})
+	if err == nil {
+		err = addRunMetrics(c, rows)
+	}
 	return rows, err
 }
 

@@ -40,7 +40,7 @@ CREATE TABLE points (
   seq       INTEGER NOT NULL,                        -- 0, 1, ... in order of arrival
   step      INTEGER NOT NULL,
   at_ms     INTEGER NOT NULL,                        -- writer's clock, rounded to 100 ms
-  value     REAL,                                    -- NULL = NaN
+  value     ANY,                                     -- REAL; NULL = NaN. A REAL column would make 0 of -0
   PRIMARY KEY (series_id, seq)
 ) STRICT, WITHOUT ROWID;
 
