@@ -49,11 +49,14 @@ type agent struct {
 	spare    *spareSupervisor
 	sampler  *hostWatch
 	ckpt     ckptWatch
+	tb       *tbWatch // tb loop only, but for its notices
 
 	helloBell agentBell // something is to be told
 	readyBell agentBell // a hello was accepted
 	watchBell agentBell // a run came to life
 	spareBell agentBell // the spare supervisor was taken
+	tbBell    agentBell // a run came to life or ended, or a new event file or folder was noticed
+	ckptBell  agentBell // a run came to life or ended
 	work      sync.WaitGroup
 	reading   chan struct{} // log reads under way
 	looking   sync.Mutex    // one environment snapshot at a time
@@ -80,6 +83,7 @@ type agent struct {
 	inWork    map[int64]time.Time // command id -> when it was done with, zero while it is worked on
 	signalled map[int64]commandAnswer
 	said      map[string]time.Time // complaints by text
+	tbProblem string               // why event files may be lost, "" = they will not
 }
 
 // agentRun is what this instance remembers of a run. What is true lies in the folder; this only says what was done with it.
@@ -94,9 +98,13 @@ type agentRun struct {
 	idle     bool   // settled and the log is taken: nothing to do until another incarnation
 	told     string // truth that was found last
 	mark     runMark
-	logOn    bool // the uploader has the log
-	logEnded bool // and knows its final size
-	snapped  bool // the environment was looked at
+	logOn    bool      // the uploader has the log
+	logEnded bool      // and knows its final size
+	lived    bool      // was seen alive
+	over     time.Time // when it was first looked at after its end
+	ckptDone bool      // the last look at its checkpoints was taken
+	drained  bool      // all that there is of it was handed to the uploader
+	snapped  bool      // the environment was looked at
 }
 
 // runAgentCore runs an agent until ctx ends. Problems of the configuration are returned at once; a server that cannot be reached is not one.
@@ -157,6 +165,8 @@ func newAgent(o agentOptions) (*agent, error) {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	a.sampler = &hostWatch{home: o.home, add: a.up.addNodeSample}
+	a.tb = newTBWatch(o.log, a.host.name, &a.tbBell)
+	a.tb.runs, a.tb.folder, a.tb.take, a.tb.tell = a.runNames, a.runFolder, a.takeTB, a.up.addFact
 	a.host.memory = max(a.sampler.sample(time.Now()).MemoryTotalBytes, 0)
 	a.era, a.endEra = context.WithCancel(context.Background())
 	return a, nil
@@ -169,14 +179,15 @@ func (a *agent) run(ctx context.Context) error {
 	poll := &loop{name: "poll", log: a.log, step: a.pollStep, wake: a.readyBell.listen}
 	watch := &loop{name: "watch", log: a.log, step: a.watchStep, wake: a.watchBell.listen}
 	spare := &loop{name: "spare", log: a.log, step: a.spareStep, wake: a.spareBell.listen}
-	ckpt := &loop{name: "ckpt", log: a.log, step: a.ckptStep}
+	tb := &loop{name: "event files", log: a.log, step: a.tbStep, wake: a.tbBell.listen}
+	ckpt := &loop{name: "checkpoints", log: a.log, step: a.ckptStep, wake: a.ckptBell.listen}
 	sample := &loop{name: "sample", log: a.log, step: a.sampler.step}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, spare.run, sample.run, ckpt.run, a.up.run} {
+	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, spare.run, sample.run, tb.run, a.tb.notify.run, ckpt.run, a.up.run} {
 		wg.Go(func() {
 			if err := f(ctx); err != nil && ctx.Err() == nil {
 				mu.Lock()

@@ -71,7 +71,7 @@ func (a *agent) enter(ctx context.Context, inc string, now time.Time) {
 	clear(a.signalled)
 	for _, r := range a.runs { // the log of an idle run may have to be sent again
 		if r.idle {
-			r.idle, r.logOn, r.logEnded = false, false, false
+			r.idle, r.logOn, r.logEnded, r.drained, r.ckptDone, r.over = false, false, false, false, false, time.Time{}
 		}
 	}
 	a.mu.Unlock()
@@ -179,16 +179,21 @@ func (a *agent) accepted(ans helloAnswer, q helloRequest, told map[string]toldRu
 	ok := a.ok
 	a.mu.Unlock()
 	for _, uid := range over { // the uploader has a lock of its own
-		if a.up.logDone(uid) {
-			a.up.dropLog(uid)
+		if a.up.runDone(uid) {
+			a.up.dropRun(uid)
 			a.mu.Lock()
 			a.record(uid).idle = true
 			a.mu.Unlock()
+			if err := a.runFolder(uid).unlinkTBs(); err != nil {
+				a.complain("let event files of "+uid+" go", err)
+			}
 		}
 	}
 	if ok {
 		a.readyBell.ring()
 	}
+	a.tbBell.ring() // cursors may be known now
+	a.ckptBell.ring()
 	if !waiting {
 		a.unsettled.reset()
 		return agentHelloEverySec * time.Second
@@ -244,6 +249,11 @@ func (a *agent) compose(ctx context.Context, now time.Time) (helloRequest, map[s
 	}
 	a.forget(there)
 	problems = append(problems, a.strangers()...)
+	a.mu.Lock()
+	if a.tbProblem != "" {
+		problems = append(problems, a.tbProblem)
+	}
+	a.mu.Unlock()
 	q.Fingerprint, q.Name, q.BootID, q.Version, q.OS, q.User = a.print, a.o.name, a.boot, buildVersion(), a.host.os, a.host.user
 	q.CPUs, q.MemoryBytes, q.CPULane = runtime.NumCPU(), a.host.memory, a.o.cpuLane
 	q.Devices, q.Sources, q.NowMS, q.Unsent, q.Problems = a.devices, a.up.sources(), now.UnixMilli(), a.up.unsent(), problems[:min(len(problems), problemsMost)]
@@ -268,6 +278,7 @@ func (a *agent) noteTruth(t runTell, mark runMark) {
 	r := a.record(t.UID)
 	before, started := r.told, r.used
 	r.told = t.Truth
+	r.lived = r.lived || t.Truth == tellAlive || t.Truth == tellExiting
 	orphan := r.mark.orphan
 	r.mark = mark
 	r.mark.orphan = orphan && mark.fate
@@ -307,7 +318,7 @@ func (a *agent) forget(there map[string]bool) {
 	}
 	a.mu.Unlock()
 	for _, uid := range lost {
-		a.up.dropLog(uid)
+		a.up.dropRun(uid)
 	}
 }
 

@@ -31,17 +31,15 @@ var archSides = []struct {
 
 // archFiles names files that their family does not place. It wins over archFamilies.
 var archFiles = map[string]string{
-	"cmd_server.go":       sideRoot,
-	"cmd_agent.go":        sideRoot,
-	"cmd_up.go":           sideRoot,
-	"cmd_supervise.go":    sideRoot,
-	"rundir.go":           sideAgent,
-	"contacts.go":         sideServer,
-	"log_relay.go":        sideServer,
-	"ref.go":              sideServer,
-	"machine.go":          sideShared,
-	"zz_ckpt_stub.go":     sideServer, // until the merge
-	"zz_ckptloop_stub.go": sideAgent,
+	"cmd_server.go":    sideRoot,
+	"cmd_agent.go":     sideRoot,
+	"cmd_up.go":        sideRoot,
+	"cmd_supervise.go": sideRoot,
+	"rundir.go":        sideAgent,
+	"contacts.go":      sideServer,
+	"log_relay.go":     sideServer,
+	"ref.go":           sideServer,
+	"machine.go":       sideShared,
 }
 
 // archFamilies places a file by the first word of its name: store.go, store_conn.go and store_jobs.go are all "store".

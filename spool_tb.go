@@ -23,7 +23,7 @@ type tbDecoder struct {
 // file anew, when it needs what lies before the place where a reset began.
 // pack is shared with other decoders of the same loop.
 func newTBDecoder(folder string, history tbReadAt, pack *seriesPacker) *tbDecoder {
-	d := &tbDecoder{folder: string(appendJSONText(nil, tbName(folder))), pack: pack}
+	d := &tbDecoder{folder: string(appendJSONText(nil, tbShortName(folder))), pack: pack}
 	d.history, d.tbPoints.folder = history, len(d.folder)
 	return d
 }

@@ -475,3 +475,15 @@ func parseSource(src string) (kind, uid string, err error) {
 	}
 	return "", "", fmt.Errorf("source %q is not <kind>-<hex>", src)
 }
+
+// sourceRun is the uid of the run that a source is of; false for facts and samples, which have a uid of their own.
+func sourceRun(kind, uid string) (string, bool) {
+	switch kind {
+	case sourceTB:
+		uid, _, _ = strings.Cut(uid, "-")
+		return uid, true
+	case kindLog, sourceSDK:
+		return uid, true
+	}
+	return "", false
+}
