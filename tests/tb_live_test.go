@@ -172,10 +172,12 @@ gate("done")
 w.scalar("slow", 50, 50)
 `))
 		p.waitCount(firstRun(long), 20*time.Second, 50)
-		for i := range 5 {
-			id := p.train(dir, script, "pid", fmt.Sprintf(".%d", i))
-			wantEnd(t, p.waitOver(id, 30*time.Second), "SUCCEEDED", "", 0)
-			wantCurves(t, fmt.Sprintf("quick one %d", i), p.metrics(firstRun(id), "").Items, byShown, want)
+		for i := range 4 {
+			for _, kind := range []string{"pid", "plain"} {
+				id := p.train(dir, script, kind, fmt.Sprintf(".%d", i))
+				wantEnd(t, p.waitOver(id, 30*time.Second), "SUCCEEDED", "", 0)
+				wantCurves(t, fmt.Sprintf("quick one %d, %s", i, kind), p.metrics(firstRun(id), "").Items, byShown, want)
+			}
 		}
 		p.open(dir, "done")
 		wantEnd(t, p.waitOver(long, 30*time.Second), "SUCCEEDED", "", 0)

@@ -36,7 +36,7 @@ def main():
         acc.Reload()
         tags = {t: [[e.step, e.wall_time, value(e.value)] for e in acc.Scalars(t)] for t in acc.Tags()["scalars"]}
         for t in acc.Tags()["tensors"]:
-            if acc.SummaryMetadata(t).plugin_data.plugin_name == "scalars":
+            if t in acc.summary_metadata and acc.SummaryMetadata(t).plugin_data.plugin_name == "scalars":
                 tags[t] = [[e.step, e.wall_time, value(float(tensor_util.make_ndarray(e.tensor_proto)))] for e in acc.Tensors(t)]
         rel = os.path.relpath(folder, root)
         out["" if rel == "." else rel] = tags

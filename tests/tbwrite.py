@@ -8,6 +8,7 @@ Framing: length as uint64 LE, masked CRC32C of these 8 bytes, data, masked CRC32
 summary.proto, tensor.proto of TensorFlow, encoded by hand.
 """
 import os
+import socket
 import struct
 import sys
 import time
@@ -163,9 +164,9 @@ class Writer:
         self.close()
 
 
-def name(suffix="", pid=None, host="host"):
+def name(suffix="", pid=None):
     """A file name as TensorFlow and torch make it; with a pid as torch and TensorFlow 2 do, without as tensorboardX does."""
-    return "events.out.tfevents.%010d.%s%s%s" % (time.time(), host, "" if pid is None else ".%d.0" % pid, suffix)
+    return "events.out.tfevents.%010d.%s%s%s" % (time.time(), socket.gethostname(), "" if pid is None else ".%d.0" % pid, suffix)
 
 
 # a value for each form that it holds exactly
