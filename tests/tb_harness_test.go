@@ -91,9 +91,13 @@ func (p *plane) waitCount(run string, within time.Duration, n int64) {
 	p.t.Helper()
 	var got int64
 	waitFor(p.t, within, fmt.Sprintf("%d points of run %s", n, run), func() bool {
-		got = 0
-		for _, s := range p.metrics(run, "max_points=1").Items {
-			got += s.Count
+		var m metricsShape
+		if status, err := p.get("/api/v1/runs/"+run+"/metrics?max_points=1", &m); err != nil || status != 200 && status != 404 {
+			p.t.Fatalf("metrics of run %s: status %d, %v", run, status, err)
+		}
+		got = m.total()
+		if m.Next != got {
+			p.t.Fatalf("metrics of run %s: %d points, next %d", run, got, m.Next)
 		}
 		return got >= n
 	})
@@ -375,17 +379,17 @@ func (p *plane) typesOf(run string) []string {
 	return types
 }
 
-// metricShape is one series of a run in short.
-type metricShape struct {
+// shortShape is one series of a run in short.
+type shortShape struct {
 	Name     string
 	Source   string
 	Goal     *string
 	GoalFrom string `json:"goal_from"`
 	Primary  bool
-	Last     *pointShape
-	Best     *pointShape
-	Min      *pointShape
-	Max      *pointShape
+	Last     *shortPoint
+	Best     *shortPoint
+	Min      *shortPoint
+	Max      *shortPoint
 	Count    int64
 	NaN      int64 `json:"nan_count"`
 	Inf      int64 `json:"inf_count"`
@@ -393,14 +397,14 @@ type metricShape struct {
 	Trend    *string
 }
 
-type pointShape struct {
+type shortPoint struct {
 	Step  int64
 	AtMS  int64 `json:"at_ms"`
 	Value json.RawMessage
 }
 
 // value is the value when it is a number.
-func (p *pointShape) value() float64 {
+func (p *shortPoint) value() float64 {
 	var v float64
 	if json.Unmarshal(p.Value, &v) != nil {
 		return math.NaN()
@@ -409,11 +413,11 @@ func (p *pointShape) value() float64 {
 }
 
 // runMetric gives the series of a run in short, by shown name.
-func (p *plane) runMetric(run string) map[string]metricShape {
+func (p *plane) runMetric(run string) map[string]shortShape {
 	p.t.Helper()
-	var r struct{ Metrics []metricShape }
+	var r struct{ Metrics []shortShape }
 	p.mustGet("/api/v1/runs/"+run, &r)
-	all := map[string]metricShape{}
+	all := map[string]shortShape{}
 	for _, m := range r.Metrics {
 		all[m.Name] = m
 	}

@@ -112,10 +112,10 @@ save(200)
 `))
 	run := firstRun(id)
 	p.waitRunning(id)
-	ckpts := func() (text string, all map[int64]checkpointView) {
-		var l struct{ Items []checkpointView }
+	ckpts := func() (text string, all map[int64]hfCheckpoint) {
+		var l struct{ Items []hfCheckpoint }
 		p.mustGet("/api/v1/runs/"+run+"/checkpoints", &l)
-		all = map[int64]checkpointView{}
+		all = map[int64]hfCheckpoint{}
 		for _, k := range l.Items {
 			if k.Step == nil {
 				t.Fatalf("a checkpoint without step: %+v", k)
@@ -161,7 +161,7 @@ save(200)
 	}
 }
 
-type checkpointView struct {
+type hfCheckpoint struct {
 	Kind        string
 	Step        *int64
 	StepFrom    *string `json:"step_from"`
