@@ -15,15 +15,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Axes of a metric, and which attempts of a job.
+// Axes of a metric.
 const (
 	axisStep     = "step"
 	axisWall     = "wall"
 	axisRelative = "relative"
-
-	attemptsRun     = "run"
-	attemptsTrained = "trained"
-	attemptsAll     = "all"
 )
 
 type metricFlags struct {

@@ -39,9 +39,9 @@ func (c command) formats() []string {
 // commandTable lists all commands in the order of the help text.
 func commandTable() []command {
 	return slices.Concat(
-		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), topCommand(), logsCommand()},
-		jobCommands(), runCommands(), nodeCommands(), eventCommands(), tokenCommands(),
-		[]command{serverCommand(), agentCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand()},
+		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), topCommand(), logsCommand(), uiCommand()},
+		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), []command{nodeJoinCommand()}, eventCommands(), tokenCommands(),
+		[]command{serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand()},
 	)
 }
 
