@@ -24,7 +24,11 @@ import (
 var demoFiles embed.FS
 
 const (
-	demoExample  = "examples/mnist"
+	demoExample = "examples/mnist"
+
+	// demoCheckpoints is where the example saves; its metrics are found by themselves.
+	demoCheckpoints = "runs/mnist/checkpoints"
+
 	demoAccuracy = 0.90             // the example reaches 0.96; below this it has not learned
 	demoReady    = 20 * time.Second // a cold start on two slow cores takes under two
 	demoLimit    = 10 * time.Minute // of everything, unless kept
@@ -98,7 +102,7 @@ func (d *demo) run(ctx context.Context) error {
 	defer d.lose(nil)
 	err = d.train(limited, python)
 	if d.keep && err == nil {
-		d.c.say("demo: the server goes on until Ctrl-C; in another terminal: export GPUCTL_HOME=%s", d.home)
+		d.c.say("demo: the server goes on until Ctrl-C. In another terminal:\n  export GPUCTL_HOME=%s\n  %s", d.home, strings.Join(d.lookAround(), "\n  "))
 		select {
 		case <-ctx.Done():
 		case cerr := <-d.ended:
@@ -116,7 +120,10 @@ func (d *demo) run(ctx context.Context) error {
 	if err := os.RemoveAll(d.home); err != nil {
 		return fmt.Errorf("remove the scratch folder: %w", err)
 	}
-	d.c.say("demo: done, the scratch folder is removed. To look around: gpuctl demo --keep. For your own training: gpuctl up, then gpuctl go -- python train.py")
+	if !d.keep {
+		d.c.say("demo: done, the scratch folder is removed. To keep it and look around, on the page too: gpuctl demo --keep")
+	}
+	d.c.say("demo: your own training: gpuctl up, then gpuctl go -- python train.py; metrics and checkpoints: gpuctl run show last; the page: gpuctl ui")
 	return nil
 }
 
@@ -138,11 +145,15 @@ func (d *demo) train(ctx context.Context, python string) error {
 	var err error
 	d.job, err = d.cl.submitJob(ctx, jobRequest{
 		Argv: argv, WorkingDir: folder, GPUs: &gpus, Name: "digits", Project: "demo", Env: captureEnv(d.c.environ), Reason: "gpuctl demo",
+		Watch: []string{demoCheckpoints},
 	}, newUID())
 	if err != nil {
 		return err
 	}
 	d.c.say("demo: job %d submitted on the cpu lane: %s", d.job.ID, quoteArgv(argv))
+	if err := d.sayPage(ctx); err != nil {
+		return err
+	}
 	accuracy := -1.0
 	sink := newLineSink(d.c.p, false)
 	sink.each = func(l logLine) {
@@ -287,42 +298,6 @@ func (d *demo) endJob() {
 	if p, ok := asProblem(err); err != nil && !(ok && p.Code == codeWrongState) {
 		d.c.say("demo: the job may still run: %v", err)
 	}
-}
-
-// tell says what the run was.
-func (d *demo) tell(ctx context.Context, accuracy float64) error {
-	if len(d.job.Runs) == 0 {
-		return nil
-	}
-	run, err := d.cl.run(ctx, d.job.Runs[len(d.job.Runs)-1])
-	for range 20 { // the snapshot is a fact of its own and may come a moment after the log's end
-		if err != nil || len(run.EnvSnapshot) > 0 && string(run.EnvSnapshot) != "null" || !sleep(ctx, 100*time.Millisecond) {
-			break
-		}
-		run, err = d.cl.run(ctx, run.ID)
-	}
-	if err != nil {
-		return err
-	}
-	if d.c.p.json() {
-		return d.c.p.writeJSON(run)
-	}
-	result := ""
-	if accuracy >= 0 {
-		result = fmt.Sprintf("%.4f of the validation images read right", accuracy)
-	}
-	if err := d.c.p.data(""); err != nil {
-		return err
-	}
-	return d.c.p.fields([]field{
-		{"run", run.ID + " of job " + jobName(d.job) + " (" + run.Name + ")"},
-		{"state", d.job.State},
-		{"end", endText(run.ExitCode, run.Signal) + reasonText(run.Reason, run.Detail)},
-		{"time", d.c.p.lasted(run.StartedMS, run.EndedMS)},
-		{"result", result},
-		{"log", strconv.FormatInt(run.Log.Lines, 10) + " lines"},
-		{"node", textOf(run.Node) + " " + slotsText(run.Slots)},
-	})
 }
 
 // unpack writes an embedded folder to dir.

@@ -137,6 +137,13 @@ func TestDemo(t *testing.T) {
 	if acc, err := strconv.ParseFloat(m[1], 64); err != nil || acc < 0.90 {
 		t.Errorf("validation accuracy %s", m[1])
 	}
+	for _, want := range []string{
+		`http://127\.0\.0\.1:\d+/login#code=\S+`, `\ncheckpoints +20, the last one epoch-020\.json at step 1800, `, `\nval/accuracy +0\.9\d+ +0\.9\d+ @\d+ `, `\ntrain/loss +\S+ +\S+ @\d+ .* 180 `,
+	} {
+		if !regexp.MustCompile(want).MatchString(all) {
+			t.Errorf("demo does not say %s:\n%s", want, all)
+		}
+	}
 	o.Figure = fmt.Sprintf("%.1f s, validation accuracy %s", took.Seconds(), m[1])
 	for _, pid := range allPids() {
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
