@@ -77,6 +77,15 @@ func (c *client) nodes(ctx context.Context) (list[nodeView], error) {
 	return getOne[list[nodeView]](ctx, c, "/nodes", nil)
 }
 
+// joinCode asks for a code that lets one machine in; address is the way to the server, "" = as it says itself.
+func (c *client) joinCode(ctx context.Context, address string) (oneTimeCode, error) {
+	return postOne[oneTimeCode](ctx, c, "/nodes:join-code", joinCodeRequest{URL: address})
+}
+
+func (c *client) join(ctx context.Context, code, name string) (joinAnswer, error) {
+	return postOne[joinAnswer](ctx, c, "/agent/join", joinRequest{Code: code, Name: name})
+}
+
 func (c *client) status(ctx context.Context) (statusView, error) {
 	return getOne[statusView](ctx, c, "/status", nil)
 }

@@ -73,6 +73,7 @@ const (
 	serverYAML     = "server.yaml"
 	agentYAML      = "agent.yaml"
 	clientYAML     = "cli.yaml"
+	agentLockFile  = "agent.lock"         // held by the running agent
 	addressFile    = "address"            // in data_dir: base URL of the running server
 	agentTokenFile = "tokens/agent-local" // in data_dir: token of this machine's agent
 )
@@ -119,6 +120,30 @@ func parseYAML(path string, b []byte, v any) error {
 		return newProblem(codeUsage, "correct "+path, "%s: %v", path, err)
 	}
 	return nil
+}
+
+// withYAMLLine sets a key at the top of a YAML text: in the place of the line that has it, else at the end. All else stays as its owner
+// wrote it. Whether the result reads back as meant is for the caller to check: the owner may have written anything.
+func withYAMLLine(text []byte, key, value string) ([]byte, error) {
+	line, err := yaml.Marshal(map[string]string{key: value})
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	set := false
+	for old := range bytes.Lines(text) {
+		rest, isKey := bytes.CutPrefix(old, []byte(key))
+		if isKey = isKey && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), []byte(":")); isKey && !set {
+			old, set = line, true
+		}
+		if out = append(out, old...); !bytes.HasSuffix(out, []byte("\n")) {
+			out = append(out, '\n')
+		}
+	}
+	if !set {
+		out = append(out, line...)
+	}
+	return out, nil
 }
 
 // loadServerConfig reads server.yaml of home and fills the defaults in.

@@ -23,7 +23,7 @@ func mintPageTokenTx(t *tx, parentID int64) (id int64, a loginAnswer, err error)
 	if _, err := t.one("SELECT name, scope, expires_ms, revoked_ms FROM tokens WHERE id = ?", []any{parentID}, &name, &a.Scope, &expires, &revoked); err != nil {
 		return 0, a, err
 	}
-	if err := stillGood(name, expires, revoked, t.nowMS); err != nil {
+	if err := stillGood(name, a.Scope, expires, revoked, t.nowMS); err != nil {
 		return 0, a, err
 	}
 	if !scopeAllows(a.Scope, scopeRead) {
