@@ -16,13 +16,6 @@ const (
 	metricAnswerMost = 1 << 21 // points and buckets of one answer, about 100 MB of JSON
 )
 
-// Ways to see the attempts of a job.
-const (
-	attemptsRun     = "run"     // the points of this run, in order of arrival, nothing hidden
-	attemptsTrained = "trained" // one line over all attempts: what was trained again hides what it replaced
-	attemptsAll     = "all"     // all attempts, each for itself
-)
-
 // metricAsk is a question for curves.
 type metricAsk struct {
 	names    []string // shown names or tags; with no pattern either: all

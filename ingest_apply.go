@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ncruces/go-sqlite3"
 )
@@ -126,18 +125,6 @@ func (b *batchApply) source(l *ingestLine) (*applySource, error) {
 		src.run, src.runID = &r, &r.id
 	}
 	return src, nil
-}
-
-// sourceRun is the uid of the run that a source is of; false for facts and samples, which have a uid of their own.
-func sourceRun(kind, uid string) (string, bool) {
-	switch kind {
-	case sourceTB:
-		uid, _, _ = strings.Cut(uid, "-")
-		return uid, true
-	case kindLog, sourceSDK:
-		return uid, true
-	}
-	return "", false
 }
 
 // refuses is the compare-and-set: "" when the line goes on exactly where the cursor is, or replaces exactly that cursor by a new generation.
@@ -339,6 +326,10 @@ func (b *batchApply) fact(f factItem) (why string, err error) {
 		return "", err
 	case "event":
 		return b.factEvent(f, r)
+	case "checkpoint":
+		return b.factCheckpoint(f, r)
+	case "checkpoint_gone":
+		return b.factCheckpointGone(f, r)
 	}
 	return fmt.Sprintf("fact %q: kind %q is not known", f.Key, f.Kind), nil
 }

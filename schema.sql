@@ -138,6 +138,13 @@ CREATE INDEX jobs_shape ON jobs (gpus, node, gpu_model, gpu_memory_bytes, priori
 CREATE INDEX jobs_state ON jobs (state, id);
 CREATE INDEX jobs_name ON jobs (name, id);
 
+-- Environment captured from a submitter's shell: goes along to nodes of that machine only.
+CREATE TABLE captures (
+  job_id  INTEGER PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+  machine TEXT NOT NULL CHECK (machine <> ''),       -- hash of its machine-id, as machine_id of a node's fingerprint
+  env     TEXT NOT NULL CHECK (json_valid(env))      -- {name: value}; values are never shown
+) STRICT;
+
 -- Nodes that refused a job: not asked again until a retry.
 CREATE TABLE job_exclusions (
   job_id  INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
@@ -374,18 +381,23 @@ CREATE TABLE checkpoints (
   path        TEXT NOT NULL,                         -- absolute, on the run's node
   kind        TEXT NOT NULL CHECK (kind IN ('file', 'folder')),
   step        INTEGER,                               -- NULL = not known
-  step_from   TEXT CHECK (step_from IN ('name', 'trainer_state')),
+  step_from   TEXT CHECK (step_from IN ('name', 'trainer_state', 'content')),
   total_steps INTEGER,                               -- max_steps of trainer_state.json
   size_bytes  INTEGER NOT NULL CHECK (size_bytes >= 0), -- of all files
   mtime_ms    INTEGER NOT NULL,                      -- newest of all files
   fingerprint TEXT NOT NULL,                         -- size, mtime, SHA-1 of the first and last MiB of each file; hex of SHA-1 over these
   state       TEXT NOT NULL CHECK (state IN ('COMPLETE', 'INCOMPLETE', 'OVERWRITTEN', 'GONE')),
-  state_ms    INTEGER NOT NULL,
+  state_ms    INTEGER NOT NULL,                      -- when it came into its state, corrected by the node's skew
+  incomplete  TEXT NOT NULL DEFAULT '',              -- why an INCOMPLETE one is not whole
   pinned      INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1)),
-  found_ms    INTEGER NOT NULL,                      -- when the agent registered it
+  found_ms    INTEGER NOT NULL,                      -- when the agent registered it, corrected likewise
+  told_ms     INTEGER NOT NULL,                      -- at_ms of the newest fact about it, as told: an older one told again changes nothing
   UNIQUE (run_id, path, fingerprint),
-  CHECK ((step IS NULL) = (step_from IS NULL))
+  CHECK ((step IS NULL) = (step_from IS NULL)),
+  CHECK ((state = 'INCOMPLETE') <= (incomplete <> ''))
 ) STRICT;
+CREATE INDEX checkpoints_run ON checkpoints (run_id, state);
+CREATE UNIQUE INDEX checkpoints_one ON checkpoints (run_id, path) WHERE state IN ('COMPLETE', 'INCOMPLETE');
 
 -- One-time codes: of the login link of the page, and of a machine that joins.
 CREATE TABLE codes (
@@ -437,6 +449,7 @@ CREATE TABLE tokens (
   last_used_ms INTEGER,
   expires_ms   INTEGER,
   revoked_ms   INTEGER,
+  parent_id    INTEGER REFERENCES tokens (id) ON DELETE CASCADE, -- page tokens: the token that logged in; they end with it
   CHECK (node_id IS NULL OR scope = 'agent')
 ) STRICT;
 
