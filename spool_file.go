@@ -66,6 +66,7 @@ type fileSource struct {
 	piece int64 // of the next read
 	load  int64 // read since the last line
 	limit int64 // final size, -1 while it is written
+	waits bool  // the end is not told yet, whatever the size
 	torn  bool  // shorter, or not what was read: a new generation as soon as what was made is acknowledged
 	scan  *skipScan
 	quiet int64 // no skip before the file is larger than this
@@ -216,14 +217,14 @@ func (s *fileSource) unsent() int64 {
 	if s.cur.Done {
 		return 0
 	}
-	st, err := os.Stat(s.path)
+	size, err := s.size()
 	if err != nil {
 		return 0
 	}
-	if n := s.end(st.Size()) - s.cur.Off; n >= 0 {
+	if n := s.end(size) - s.cur.Off; n >= 0 {
 		return n
 	}
-	return st.Size()
+	return size
 }
 
 func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
@@ -236,7 +237,7 @@ func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
 	}
 	if !there {
 		s.caught = now
-		if s.limit >= 0 && len(s.pend) == 0 { // nothing is left that could be read
+		if s.limit >= 0 && !s.waits && len(s.pend) == 0 { // nothing is left that could be read
 			s.push(batchLine{Kind: s.kind, End: true}, s.from, s.prev, 0)
 		}
 		return false, nil
@@ -261,7 +262,7 @@ func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
 		if s.scan != nil || s.backlog(size) {
 			return s.skip(size, now)
 		}
-		final := s.limit >= 0 && s.fed.pos >= size
+		final := s.limit >= 0 && !s.waits && s.fed.pos >= size
 		if size == s.fed.pos && s.dec.hop() >= 0 && st.Size() == s.seenSize && st.ModTime().Equal(s.seenTime) && !final {
 			s.caught = now
 			return false, nil

@@ -26,10 +26,10 @@ type tbDecoder struct {
 	items  []byte
 }
 
-// newTBDecoder decodes the event file of a folder, as pointColumns has it; one that is no name is made one (tbName). history reads the
+// newTBDecoder decodes the event file of a folder, as pointColumns has it; one that is no name is made one (tbShortName). history reads the
 // file anew, when it needs what lies before the place where a reset began.
 func newTBDecoder(folder string, history tbReadAt, memory *tbScratch) *tbDecoder {
-	d := &tbDecoder{folder: string(appendJSONText(nil, tbName(folder))), memory: memory}
+	d := &tbDecoder{folder: string(appendJSONText(nil, tbShortName(folder))), memory: memory}
 	d.history, d.tbPoints.folder, d.spare = history, len(d.folder), &memory.points
 	return d
 }

@@ -306,7 +306,7 @@ func (p *tbPoints) tag(raw []byte) *tbTag {
 
 // newTag begins a tag. Two tags that get the same name are one series.
 func (p *tbPoints) newTag(raw []byte) *tbTag {
-	name := tbName(string(raw))
+	name := tbShortName(string(raw))
 	if name == "" {
 		name = tbNoTag
 	}
@@ -321,8 +321,8 @@ func (p *tbPoints) newTag(raw []byte) *tbTag {
 	return t
 }
 
-// tbName is s as a name: valid UTF-8, and where it is longer than nameMaxBytes its beginning and a hash of it all.
-func tbName(s string) string {
+// tbShortName is s as a name: valid UTF-8, and where it is longer than nameMaxBytes its beginning and a hash of it all.
+func tbShortName(s string) string {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, string(utf8.RuneError))
 	}

@@ -146,7 +146,7 @@ func TestTBRecords(t *testing.T) {
 		{"session log, graph", slices.Concat(tbFrame(pbMsg(7, pbVar(1, 1))), tbFrame(pbText(4, "graph"))), ""},
 		{"no tag", tbEventOf(1, 1, pbMsg(1, pbF32(2, 1))), "(no"},
 		{"tag with a bad byte", tbScalarOf(1, "a\xffb", 1), "a\ufffdb"},
-		{"long tag", tbScalarOf(1, long, 1), tbName(long)},
+		{"long tag", tbScalarOf(1, long, 1), tbShortName(long)},
 		{"an unknown field", tbFrame(slices.Concat(pbVar(99, 1), pbMsg(5, pbText(77, "x"), tbSimpleOf("a", 1)))), "a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestTBRecords(t *testing.T) {
 			}
 		})
 	}
-	if n := tbName(long); len(n) > nameMaxBytes || n == tbName(long+"x") || !strings.HasPrefix(n, "éééé") {
+	if n := tbShortName(long); len(n) > nameMaxBytes || n == tbShortName(long+"x") || !strings.HasPrefix(n, "éééé") {
 		t.Errorf("%d bytes: %s", len(n), n)
 	}
 }
