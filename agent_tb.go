@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -28,6 +29,7 @@ const (
 type tbSubject struct {
 	uid     string
 	dir     runDir
+	starts  bool // granted, and not seen alive yet: it may have files, and nothing can be taken for it
 	ended   bool
 	endMS   int64 // with ended
 	through bool  // nothing is to be looked for: what was taken is only handed on
@@ -112,7 +114,9 @@ func (w *tbWatch) look(now time.Time, subjects []tbSubject) (wait time.Duration,
 	}
 	var errs []error
 	for _, r := range w.live {
-		errs = append(errs, w.adopt(r))
+		if !r.starts {
+			errs = append(errs, w.adopt(r))
+		}
 	}
 	notes := w.notify.taken()
 	for _, path := range notes.files {
@@ -224,6 +228,9 @@ func (w *tbWatch) adopt(r *tbRun) error {
 	for key, rec := range records {
 		if _, ok := r.files[key]; ok {
 			continue
+		}
+		if _, err := os.Lstat(r.dir.tbLink(key)); r.through && err != nil {
+			continue // taken
 		}
 		h, found, err := r.dir.findTB(key, rec)
 		if err != nil {
