@@ -34,8 +34,12 @@ func (a *agent) tbStep(ctx context.Context, now time.Time) (time.Duration, error
 		wait = ckptEvery
 	}
 	a.mu.Lock()
+	news := a.tbProblem != a.tb.problem
 	a.tbProblem = a.tb.problem
 	a.mu.Unlock()
+	if news {
+		a.helloBell.ring()
+	}
 	return wait, err
 }
 

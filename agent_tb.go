@@ -236,12 +236,25 @@ func (w *tbWatch) adopt(r *tbRun) error {
 		if err != nil {
 			return fmt.Errorf("find event file %s again: %w", rec.Path, err)
 		}
+		if rec.Path == "" { // a link alone: a look will tell what it is called
+			found = false
+			if f, _, ok := statTB(h.path); ok {
+				rec.Dev, rec.BornMS = f.dev, f.bornMS
+			}
+		}
 		if found {
+			rec.Linked = h.file == nil
 			w.hand(r, rec, h)
 		} else {
 			r.lost[key] = h
 		}
 		r.files[key] = rec
+		inode, _ := tbInode(key)
+		for i, o := range w.owned[inode] {
+			if o.uid == r.uid && o.key == key {
+				w.owned[inode][i].rec = rec
+			}
+		}
 	}
 	r.adopted = true
 	return nil
@@ -304,6 +317,9 @@ func (w *tbWatch) ownerOf(f tbFile, via string) *tbOwned {
 		}
 		if lost {
 			rec := o.rec
+			if rec.Path == "" {
+				rec.Folder = tbFolderName(r.roots, filepath.Dir(f.path))
+			}
 			rec.Path = f.path
 			h, err := r.dir.holdTB(o.key, f, via, rec)
 			if err != nil {

@@ -105,7 +105,9 @@ func newTBStage(t *testing.T) *tbStage {
 	return s
 }
 
-func (s *tbStage) in(parts ...string) string { return filepath.Join(append([]string{s.work}, parts...)...) }
+func (s *tbStage) in(parts ...string) string {
+	return filepath.Join(append([]string{s.work}, parts...)...)
+}
 
 // job starts a run that writes as told, in a folder, and waits until it lives.
 func (s *tbStage) job(dir string, tb []string, args ...string) (uid string) {
