@@ -22,13 +22,15 @@ type agentOptions struct {
 	home          string
 	serverURL     string
 	token         string
-	name          string // shown name of the node, default the host name
-	cpuLane       int    // slots of the cpu lane
-	fakeGPUs      string // file with made-up cards, "" = none
-	self          string // path of this program, to start supervisors with
+	renew         func() string // the token that the files name now, "" = none; nil = there is no other
+	name          string        // shown name of the node, default the host name
+	cpuLane       int           // slots of the cpu lane
+	fakeGPUs      string        // file with made-up cards, "" = none
+	self          string        // path of this program, to start supervisors with
 	log           *slog.Logger
 	visibleByUUID bool // CUDA_VISIBLE_DEVICES carries UUIDs in place of indexes
 	defaultEnv    map[string]string
+	ckptStill     time.Duration // how long a checkpoint must lie still, 0 = 10 s
 }
 
 // agent is one agent process, an instance.
@@ -46,6 +48,7 @@ type agent struct {
 	up       *uploader
 	spare    *spareSupervisor
 	sampler  *hostWatch
+	ckpt     ckptWatch
 	tb       *tbWatch // tb loop only, but for its notices
 
 	helloBell agentBell // something is to be told
@@ -111,7 +114,7 @@ func runAgentCore(ctx context.Context, o agentOptions) (err error) {
 			return newProblem(codeUsage, "check the permissions, or set GPUCTL_HOME", "agent folder: %v", err)
 		}
 	}
-	lock, err := lockFile(filepath.Join(o.home, "agent.lock"))
+	lock, err := lockFile(filepath.Join(o.home, agentLockFile))
 	if errors.Is(err, errLocked) {
 		return newProblem(codeConflict, "stop the other one, or set GPUCTL_HOME", "another agent runs in %s", o.home)
 	}
@@ -158,7 +161,7 @@ func newAgent(o agentOptions) (*agent, error) {
 	if a.door, err = newAgentDoor(o.serverURL, o.token); err != nil {
 		return nil, err
 	}
-	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heardByUploader); err != nil {
+	if a.up, err = newUploader(o.home, a.sendBatch, o.log, a.heardByUploader); err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	a.sampler = &hostWatch{home: o.home, add: a.up.addNodeSample}

@@ -212,7 +212,7 @@ func (u *uploader) tell(n sourceNews) error {
 	if err != nil {
 		return err
 	}
-	uid := sourceRun(n.src)
+	uid := runOfSource(n.src)
 	u.log.Info("source", keyEvent, n.event, "source", n.src, "generation", n.gen)
 	err = u.addFact(factItem{Key: fmt.Sprintf("%s-%s-%d", n.event, n.src, n.gen), Kind: "event", RunUID: uid, AtMS: n.atMS, Data: e})
 	if err == nil {

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -41,6 +42,15 @@ func (a *agent) heard(inc string) {
 func (a *agent) heardByUploader(inc string) {
 	a.heard(inc)
 	a.helloBell.ring()
+}
+
+// sendBatch sends a batch for the uploader. A refused token is looked after by hello.
+func (a *agent) sendBatch(ctx context.Context, body []byte) (batchAnswer, error) {
+	ans, err := a.door.batch(ctx, body)
+	if p, ok := asProblem(err); ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden) {
+		a.helloBell.ring()
+	}
+	return ans, err
 }
 
 // enter takes an incarnation on: every folder without a fate is burned before the first hello under it.
@@ -93,6 +103,11 @@ func (a *agent) helloStep(ctx context.Context, now time.Time) (time.Duration, er
 		if p, ok := asProblem(err); ok && p.Status >= 400 && p.Status < 500 && p.Code != codeRateLimited && p.Code != codeNotOurServer {
 			wait = max(wait, slowRetry)
 			a.unready() // not, or no longer, ours to act for
+			if (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden) && a.o.renew != nil && a.door.renew(a.o.renew()) {
+				a.up.retryNow()
+				a.log.Info("server", keyState, "tried with the token that the files name now")
+				wait = 0
+			}
 		}
 		a.notBefore = time.Now().Add(wait)
 		return wait, nil

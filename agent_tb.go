@@ -45,7 +45,7 @@ type tbRun struct {
 	lost    map[string]tbHold   // of these: nowhere now, may turn up under another name
 	adopted bool
 
-	walk     *tbWalk
+	walk     *tbFolderWalk
 	roots    []tbRoot
 	walking  chan tbWalked // a round under way, nil = none
 	began    time.Time     // of the last round

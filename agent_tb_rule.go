@@ -52,7 +52,7 @@ func parseTBName(base, host string) tbName {
 	n.madeS = s
 	parts := strings.Split(tail, ".")
 	short, _, _ := strings.Cut(host, ".")
-	mine := tail == host || strings.HasPrefix(tail, host+".") || short != "" && parts[0] == short && !tbNumber(short)
+	mine := tail == host || strings.HasPrefix(tail, host+".") || short != "" && parts[0] == short && !tbDigits(short)
 	if mine && strings.HasPrefix(tail, host) {
 		parts = strings.Split(strings.TrimPrefix(strings.TrimPrefix(tail, host), "."), ".")
 	} else if tail != "" {
@@ -67,7 +67,7 @@ func parseTBName(base, host string) tbName {
 		return n
 	}
 	for i := 0; i+1 < len(parts); i++ {
-		if pid, err := strconv.Atoi(parts[i]); err == nil && pid > 0 && tbNumber(parts[i+1][:min(1, len(parts[i+1]))]) {
+		if pid, err := strconv.Atoi(parts[i]); err == nil && pid > 0 && tbDigits(parts[i+1][:min(1, len(parts[i+1]))]) {
 			n.pid = pid
 			break
 		}
@@ -75,7 +75,7 @@ func parseTBName(base, host string) tbName {
 	return n
 }
 
-func tbNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func tbDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // tbFile is an event file as a look found it. Times are Unix ms.
 type tbFile struct {

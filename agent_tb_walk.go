@@ -60,8 +60,8 @@ type tbFolder struct {
 	subs    []*tbFolder
 }
 
-// tbWalk is the walk over the folders of one run. One goroutine at a time.
-type tbWalk struct {
+// tbFolderWalk is the walk over the folders of one run. One goroutine at a time.
+type tbFolderWalk struct {
 	watch func(dir string) bool // asks for notices; they come from before the folder is read
 
 	given   []tbRoot
@@ -81,8 +81,8 @@ type tbWalked struct {
 	entries int
 }
 
-func newTBWalk(spec runSpec, watch func(string) bool) *tbWalk {
-	w := &tbWalk{watch: watch, linked: map[string]tbRoot{}, byPath: map[string]*tbFolder{}}
+func newTBWalk(spec runSpec, watch func(string) bool) *tbFolderWalk {
+	w := &tbFolderWalk{watch: watch, linked: map[string]tbRoot{}, byPath: map[string]*tbFolder{}}
 	for _, d := range spec.TB {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(spec.WorkingDir, d)
@@ -99,7 +99,7 @@ func newTBWalk(spec runSpec, watch func(string) bool) *tbWalk {
 }
 
 // again makes the next round read these folders again.
-func (w *tbWalk) again(n tbNotes) {
+func (w *tbFolderWalk) again(n tbNotes) {
 	for _, d := range n.folders {
 		if f := w.byPath[d]; f != nil {
 			f.read = time.Time{}
@@ -114,7 +114,7 @@ func (w *tbWalk) again(n tbNotes) {
 
 // tbRound is one round under way.
 type tbRound struct {
-	*tbWalk
+	*tbFolderWalk
 	tbWalked
 	all   bool // look at watched folders too
 	root  tbRoot
@@ -123,9 +123,9 @@ type tbRound struct {
 }
 
 // round looks at all folders.
-func (w *tbWalk) round(all bool) tbWalked {
+func (w *tbFolderWalk) round(all bool) tbWalked {
 	began := time.Now()
-	r := tbRound{tbWalk: w, all: all, links: map[string]tbRoot{}, alien: map[uint64]int{}}
+	r := tbRound{tbFolderWalk: w, all: all, links: map[string]tbRoot{}, alien: map[uint64]int{}}
 	r.still = true
 	seen := map[[2]uint64]bool{}
 	byPath := map[string]*tbFolder{}
@@ -273,11 +273,11 @@ func (r *tbRound) follow(f *tbFolder, path string) (real string, ok bool) {
 	}
 	if _, inside := tbBelow(r.root.real, real); !inside {
 		roots := []tbRoot{r.root}
-		for _, l := range r.tbWalk.linked {
+		for _, l := range r.tbFolderWalk.linked {
 			roots = append(roots, l)
 		}
 		l := tbRoot{dir: path, real: real, tb: r.root.tb, name: tbJoin(tbFolderName(roots, f.path), filepath.Base(path))}
-		r.links[real], r.tbWalk.linked[real] = l, l
+		r.links[real], r.tbFolderWalk.linked[real] = l, l
 	}
 	return real, true
 }

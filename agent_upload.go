@@ -199,6 +199,15 @@ func (u *uploader) align(cursors map[string]wireCursor) {
 	u.ring()
 }
 
+// retryNow ends the wait that a refused batch led to: another token is used from now on.
+func (u *uploader) retryNow() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.until = time.Time{}
+	u.deniedBack.reset()
+	u.ring()
+}
+
 // unsent is how many bytes of all sources the server does not have.
 func (u *uploader) unsent() int64 {
 	u.mu.Lock()

@@ -53,12 +53,10 @@ type tbHold struct {
 // tbSourceName is the source of an event file.
 func tbSourceName(uid, key string) string { return sourceName(sourceTB, uid+"-"+key) }
 
-// sourceRun is the uid of the run that a log, sdk or tb source is of.
-func sourceRun(src string) string {
+// runOfSource is the uid of the run that a log, sdk or tb source is of.
+func runOfSource(src string) string {
 	kind, uid, _ := strings.Cut(src, "-")
-	if kind == sourceTB {
-		uid, _, _ = strings.Cut(uid, "-")
-	}
+	uid, _ = sourceRun(kind, uid)
 	return uid
 }
 
@@ -165,7 +163,7 @@ func (u *uploader) openGates() (opened bool) {
 		for _, s := range r.tb {
 			wait = wait || !s.known || !s.cur.Done
 		}
-		wait = wait || slices.ContainsFunc(u.pendingNews, func(n sourceNews) bool { return u.runs[sourceRun(n.src)] == r })
+		wait = wait || slices.ContainsFunc(u.pendingNews, func(n sourceNews) bool { return u.runs[runOfSource(n.src)] == r })
 		if r.log.waits != wait {
 			r.log.waits = wait
 			if opened = opened || !wait && r.sized; !wait {

@@ -161,7 +161,7 @@ func (s *casServer) apply(body []byte) batchAnswer {
 		c.Gen, c.Off, c.Print, c.Done = l.Gen, l.To, l.Print, l.End
 		if l.Kind == kindLog && l.End {
 			for src, other := range s.cur {
-				if strings.HasPrefix(src, sourceTB) && sourceRun(src) == sourceRun(l.Src) && !other.Done {
+				if strings.HasPrefix(src, sourceTB) && runOfSource(src) == runOfSource(l.Src) && !other.Done {
 					s.early = append(s.early, src)
 				}
 			}
