@@ -22,13 +22,15 @@ type agentOptions struct {
 	home          string
 	serverURL     string
 	token         string
-	name          string // shown name of the node, default the host name
-	cpuLane       int    // slots of the cpu lane
-	fakeGPUs      string // file with made-up cards, "" = none
-	self          string // path of this program, to start supervisors with
+	renew         func() string // the token that the files name now, "" = none; nil = there is no other
+	name          string        // shown name of the node, default the host name
+	cpuLane       int           // slots of the cpu lane
+	fakeGPUs      string        // file with made-up cards, "" = none
+	self          string        // path of this program, to start supervisors with
 	log           *slog.Logger
 	visibleByUUID bool // CUDA_VISIBLE_DEVICES carries UUIDs in place of indexes
 	defaultEnv    map[string]string
+	ckptStill     time.Duration // how long a checkpoint must lie still, 0 = 10 s
 }
 
 // agent is one agent process, an instance.
@@ -46,11 +48,15 @@ type agent struct {
 	up       *uploader
 	spare    *spareSupervisor
 	sampler  *hostWatch
+	ckpt     ckptWatch
+	tb       *tbWatch // tb loop only, but for its notices
 
 	helloBell agentBell // something is to be told
 	readyBell agentBell // a hello was accepted
 	watchBell agentBell // a run came to life
 	spareBell agentBell // the spare supervisor was taken
+	tbBell    agentBell // a run came to life or ended, or a new event file or folder was noticed
+	ckptBell  agentBell // a run came to life or ended
 	work      sync.WaitGroup
 	reading   chan struct{} // log reads under way
 	looking   sync.Mutex    // one environment snapshot at a time
@@ -77,6 +83,7 @@ type agent struct {
 	inWork    map[int64]time.Time // command id -> when it was done with, zero while it is worked on
 	signalled map[int64]commandAnswer
 	said      map[string]time.Time // complaints by text
+	tbProblem string               // why event files may be lost, "" = they will not
 }
 
 // agentRun is what this instance remembers of a run. What is true lies in the folder; this only says what was done with it.
@@ -91,9 +98,13 @@ type agentRun struct {
 	idle     bool   // settled and the log is taken: nothing to do until another incarnation
 	told     string // truth that was found last
 	mark     runMark
-	logOn    bool // the uploader has the log
-	logEnded bool // and knows its final size
-	snapped  bool // the environment was looked at
+	logOn    bool      // the uploader has the log
+	logEnded bool      // and knows its final size
+	lived    bool      // was seen alive
+	over     time.Time // when it was first looked at after its end
+	ckptDone bool      // the last look at its checkpoints was taken
+	drained  bool      // all that there is of it was handed to the uploader
+	snapped  bool      // the environment was looked at
 }
 
 // runAgentCore runs an agent until ctx ends. Problems of the configuration are returned at once; a server that cannot be reached is not one.
@@ -103,7 +114,7 @@ func runAgentCore(ctx context.Context, o agentOptions) (err error) {
 			return newProblem(codeUsage, "check the permissions, or set GPUCTL_HOME", "agent folder: %v", err)
 		}
 	}
-	lock, err := lockFile(filepath.Join(o.home, "agent.lock"))
+	lock, err := lockFile(filepath.Join(o.home, agentLockFile))
 	if errors.Is(err, errLocked) {
 		return newProblem(codeConflict, "stop the other one, or set GPUCTL_HOME", "another agent runs in %s", o.home)
 	}
@@ -150,10 +161,12 @@ func newAgent(o agentOptions) (*agent, error) {
 	if a.door, err = newAgentDoor(o.serverURL, o.token); err != nil {
 		return nil, err
 	}
-	if a.up, err = newUploader(o.home, a.door.batch, o.log, a.heardByUploader); err != nil {
+	if a.up, err = newUploader(o.home, a.sendBatch, o.log, a.heardByUploader); err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	a.sampler = &hostWatch{home: o.home, add: a.up.addNodeSample}
+	a.tb = newTBWatch(o.log, a.host.name, &a.tbBell)
+	a.tb.runs, a.tb.folder, a.tb.take, a.tb.tell = a.runNames, a.runFolder, a.takeTB, a.up.addFact
 	a.host.memory = max(a.sampler.sample(time.Now()).MemoryTotalBytes, 0)
 	a.era, a.endEra = context.WithCancel(context.Background())
 	return a, nil
@@ -166,13 +179,15 @@ func (a *agent) run(ctx context.Context) error {
 	poll := &loop{name: "poll", log: a.log, step: a.pollStep, wake: a.readyBell.listen}
 	watch := &loop{name: "watch", log: a.log, step: a.watchStep, wake: a.watchBell.listen}
 	spare := &loop{name: "spare", log: a.log, step: a.spareStep, wake: a.spareBell.listen}
+	tb := &loop{name: "event files", log: a.log, step: a.tbStep, wake: a.tbBell.listen}
+	ckpt := &loop{name: "checkpoints", log: a.log, step: a.ckptStep, wake: a.ckptBell.listen}
 	sample := &loop{name: "sample", log: a.log, step: a.sampler.step}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, spare.run, sample.run, a.up.run} {
+	for _, f := range []func(context.Context) error{hello.run, poll.run, watch.run, spare.run, sample.run, tb.run, a.tb.notify.run, ckpt.run, a.up.run} {
 		wg.Go(func() {
 			if err := f(ctx); err != nil && ctx.Err() == nil {
 				mu.Lock()

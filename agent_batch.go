@@ -55,6 +55,7 @@ func (u *uploader) step(ctx context.Context, now time.Time) (time.Duration, erro
 	u.mu.Lock()
 	changed := u.heard(ans.Incarnation)
 	err = u.settle(ans, parts, now)
+	again = u.openGates() || again
 	u.mu.Unlock()
 	if changed {
 		u.onIncarnation(ans.Incarnation)
@@ -65,12 +66,13 @@ func (u *uploader) step(ctx context.Context, now time.Time) (time.Duration, erro
 	return max(wait, batchEvery), err
 }
 
-// collect fills the sources and takes what fits: facts, then logs in turn, then node samples, for which a little room is kept.
+// collect fills the sources and takes what fits: facts, then logs in turn, then event files in turn, then node samples, for which a little
+// room is kept.
 func (u *uploader) collect(now time.Time) (body []byte, parts []batchPart, again bool) {
-	take := func(s source, room int) {
+	take := func(s source, room int) error {
 		t := s.tail()
 		if !t.known || t.cur.Done || now.Before(t.hold) {
-			return
+			return nil
 		}
 		more, err := s.fill(now, room)
 		u.complain(t.src, err)
@@ -96,24 +98,38 @@ func (u *uploader) collect(now time.Time) (body []byte, parts []batchPart, again
 		if p.lines > 0 || p.shows {
 			parts = append(parts, p)
 		}
+		return err
 	}
+	u.openGates()
 	take(u.own[0], u.target)
-	all := u.all()
-	logs := all[1 : len(all)-1]
+	logs, points := u.files()
 	u.turn++
 	began := time.Now()
-	for i := range logs {
+	for i := range len(logs) + len(points) {
 		if time.Since(began) > collectMost {
 			again = true
 			break
 		}
 		room := u.target - u.target/16 - len(body)
-		if left := len(logs) - i; left > 1 {
-			room = max(room/2, u.target/16) // one large log leaves room for the others
+		if left := len(logs) + len(points) - i; left > 1 {
+			room = max(room/2, u.target/16) // one large source leaves room for the others
 		}
-		if room > 0 {
+		if i < len(logs) && len(points) > 0 {
+			room = min(room, u.target-u.target/4-len(body)) // however many logs are loud, points go too
+		}
+		switch {
+		case i < len(logs) && room > 0:
 			take(logs[(u.turn+i)%len(logs)], room)
-		} else {
+		case i >= len(logs) && room > 0:
+			s := points[(u.turn+i-len(logs))%len(points)]
+			if !s.due(now) {
+				break
+			}
+			pos := s.fed.pos
+			err := take(s.fileSource, room)
+			s.looked(now, pos, err)
+			u.giveUp(s, err, now)
+		default:
 			again = true
 		}
 	}
@@ -135,9 +151,15 @@ func (u *uploader) pause(now time.Time, again bool) time.Duration {
 		}
 	}
 	wait := idleEvery
-	for _, s := range u.logs {
+	logs, points := u.files()
+	for _, s := range logs {
 		if s.known && !s.cur.Done {
 			wait = lookEvery
+		}
+	}
+	for _, s := range points {
+		if s.known && !s.cur.Done {
+			wait = min(wait, max(lookEvery, s.next.Sub(now)))
 		}
 	}
 	for _, s := range u.own {
@@ -190,9 +212,13 @@ func (u *uploader) tell(n sourceNews) error {
 	if err != nil {
 		return err
 	}
-	_, uid, _ := strings.Cut(n.src, "-")
+	uid := runOfSource(n.src)
 	u.log.Info("source", keyEvent, n.event, "source", n.src, "generation", n.gen)
-	return u.addFact(factItem{Key: fmt.Sprintf("%s-%s-%d", n.event, n.src, n.gen), Kind: "event", RunUID: uid, AtMS: n.atMS, Data: e})
+	err = u.addFact(factItem{Key: fmt.Sprintf("%s-%s-%d", n.event, n.src, n.gen), Kind: "event", RunUID: uid, AtMS: n.atMS, Data: e})
+	if err == nil {
+		u.factsFirst(uid)
+	}
+	return err
 }
 
 // failed decides how long to wait after a batch that got no answer. What was made is sent again, but for 413, where it is made again

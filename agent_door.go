@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,7 +34,7 @@ const (
 // agentDoor is the client side of /api/v1/agent. Poll and batch have connections of their own: neither waits behind the other.
 type agentDoor struct {
 	base          *url.URL
-	token         string
+	token         atomic.Pointer[string]
 	talk          *http.Client // hello, claim, command answers
 	pollClient    *http.Client
 	batchClient   *http.Client
@@ -56,7 +57,8 @@ func newAgentDoor(base, token string) (*agentDoor, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, newProblem(codeUsage, "server_url: http://HOST:8600", "server_url %q is no http address", base)
 	}
-	d := &agentDoor{base: u, token: token, userAgent: "gpuctl-agent/" + buildVersion()}
+	d := &agentDoor{base: u, userAgent: "gpuctl-agent/" + buildVersion()}
+	d.token.Store(&token)
 	for _, c := range []**http.Client{&d.talk, &d.pollClient, &d.batchClient} {
 		t := &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
@@ -74,6 +76,15 @@ func newAgentDoor(base, token string) (*agentDoor, error) {
 		d.closeIdleFunc = append(d.closeIdleFunc, t.CloseIdleConnections)
 	}
 	return d, nil
+}
+
+// renew takes another token from now on, and reports whether it is another.
+func (d *agentDoor) renew(token string) bool {
+	if token == "" || token == *d.token.Load() {
+		return false
+	}
+	d.token.Store(&token)
+	return true
 }
 
 func (d *agentDoor) close() {
@@ -133,8 +144,9 @@ func (d *agentDoor) call(ctx context.Context, c *http.Client, limit time.Duratio
 	if ctype != "" {
 		req.Header.Set("Content-Type", ctype)
 	}
-	req.Header.Set("Authorization", "Bearer "+d.token)
-	req.Header.Set(headerToken, d.token)
+	token := *d.token.Load()
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set(headerToken, token)
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", d.userAgent)
 	// Every call may be sent twice without harm. The empty key is not sent; it lets the transport repeat a request at once that fell on a
@@ -176,6 +188,9 @@ func (d *agentDoor) noAnswer(ctx context.Context, err error) error {
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
+	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return newProblem(codeUnreachable, "server_url: http://"+d.base.Host, "%s speaks plain HTTP, not HTTPS", d.base.Host)
 	}
 	return newProblem(codeUnreachable, "is the server running, and server_url right?", "%s does not answer: %v", d.base, err)
 }

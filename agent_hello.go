@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -43,6 +44,15 @@ func (a *agent) heardByUploader(inc string) {
 	a.helloBell.ring()
 }
 
+// sendBatch sends a batch for the uploader. A refused token is looked after by hello.
+func (a *agent) sendBatch(ctx context.Context, body []byte) (batchAnswer, error) {
+	ans, err := a.door.batch(ctx, body)
+	if p, ok := asProblem(err); ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden) {
+		a.helloBell.ring()
+	}
+	return ans, err
+}
+
 // enter takes an incarnation on: every folder without a fate is burned before the first hello under it.
 func (a *agent) enter(ctx context.Context, inc string, now time.Time) {
 	a.mu.Lock()
@@ -61,7 +71,7 @@ func (a *agent) enter(ctx context.Context, inc string, now time.Time) {
 	clear(a.signalled)
 	for _, r := range a.runs { // the log of an idle run may have to be sent again
 		if r.idle {
-			r.idle, r.logOn, r.logEnded = false, false, false
+			r.idle, r.logOn, r.logEnded, r.drained, r.ckptDone, r.over = false, false, false, false, false, time.Time{}
 		}
 	}
 	a.mu.Unlock()
@@ -93,6 +103,11 @@ func (a *agent) helloStep(ctx context.Context, now time.Time) (time.Duration, er
 		if p, ok := asProblem(err); ok && p.Status >= 400 && p.Status < 500 && p.Code != codeRateLimited && p.Code != codeNotOurServer {
 			wait = max(wait, slowRetry)
 			a.unready() // not, or no longer, ours to act for
+			if (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden) && a.o.renew != nil && a.door.renew(a.o.renew()) {
+				a.up.retryNow()
+				a.log.Info("server", keyState, "tried with the token that the files name now")
+				wait = 0
+			}
 		}
 		a.notBefore = time.Now().Add(wait)
 		return wait, nil
@@ -164,16 +179,21 @@ func (a *agent) accepted(ans helloAnswer, q helloRequest, told map[string]toldRu
 	ok := a.ok
 	a.mu.Unlock()
 	for _, uid := range over { // the uploader has a lock of its own
-		if a.up.logDone(uid) {
-			a.up.dropLog(uid)
+		if a.up.runDone(uid) {
+			a.up.dropRun(uid)
 			a.mu.Lock()
 			a.record(uid).idle = true
 			a.mu.Unlock()
+			if err := a.runFolder(uid).unlinkTBs(); err != nil {
+				a.complain("let event files of "+uid+" go", err)
+			}
 		}
 	}
 	if ok {
 		a.readyBell.ring()
 	}
+	a.tbBell.ring() // cursors may be known now
+	a.ckptBell.ring()
 	if !waiting {
 		a.unsettled.reset()
 		return agentHelloEverySec * time.Second
@@ -229,6 +249,11 @@ func (a *agent) compose(ctx context.Context, now time.Time) (helloRequest, map[s
 	}
 	a.forget(there)
 	problems = append(problems, a.strangers()...)
+	a.mu.Lock()
+	if a.tbProblem != "" {
+		problems = append(problems, a.tbProblem)
+	}
+	a.mu.Unlock()
 	q.Fingerprint, q.Name, q.BootID, q.Version, q.OS, q.User = a.print, a.o.name, a.boot, buildVersion(), a.host.os, a.host.user
 	q.CPUs, q.MemoryBytes, q.CPULane = runtime.NumCPU(), a.host.memory, a.o.cpuLane
 	q.Devices, q.Sources, q.NowMS, q.Unsent, q.Problems = a.devices, a.up.sources(), now.UnixMilli(), a.up.unsent(), problems[:min(len(problems), problemsMost)]
@@ -253,6 +278,7 @@ func (a *agent) noteTruth(t runTell, mark runMark) {
 	r := a.record(t.UID)
 	before, started := r.told, r.used
 	r.told = t.Truth
+	r.lived = r.lived || t.Truth == tellAlive || t.Truth == tellExiting
 	orphan := r.mark.orphan
 	r.mark = mark
 	r.mark.orphan = orphan && mark.fate
@@ -292,7 +318,7 @@ func (a *agent) forget(there map[string]bool) {
 	}
 	a.mu.Unlock()
 	for _, uid := range lost {
-		a.up.dropLog(uid)
+		a.up.dropRun(uid)
 	}
 }
 

@@ -42,6 +42,7 @@ func (a *agent) pollStep(ctx context.Context, now time.Time) (time.Duration, err
 		wait := max(a.pollRetry.next(), wantedPause(err))
 		if p, ok := asProblem(err); ok && (p.Status == 401 || p.Status == 403) {
 			wait = max(wait, slowRetry)
+			a.helloBell.ring() // it looks for another token
 		}
 		// A ready bell may cut this short; that needs an accepted hello, and then the server is there.
 		return wait, nil

@@ -28,18 +28,7 @@ type envSnapshot struct {
 	Python     *pythonFacts  `json:"python"`    // null when there is none
 	Git        *gitFacts     `json:"git"`       // null when the folder is in no work tree
 	Packages   *packageFacts `json:"packages,omitempty"`
-}
-
-// packageFacts says where the program's libraries come from.
-type packageFacts struct {
-	VirtualEnv string `json:"virtual_env,omitempty"`
-	Conda      string `json:"conda,omitempty"`
-}
-
-type pythonFacts struct {
-	Path    string `json:"path"`
-	Version string `json:"version"` // "3.12.4"
-	Error   string `json:"error,omitempty"`
+	Driver     *string       `json:"gpu_driver"` // "570.86.15"; null when there is none
 }
 
 type gitFacts struct {
@@ -117,16 +106,15 @@ func lookAtEnv(ctx context.Context, spec runSpec, host agentHost) envSnapshot {
 		}
 	}
 	slices.Sort(s.EnvNames)
-	if env["VIRTUAL_ENV"] != "" || env["CONDA_PREFIX"] != "" {
-		s.Packages = &packageFacts{VirtualEnv: env["VIRTUAL_ENV"], Conda: env["CONDA_PREFIX"]}
-	}
 	q := snapshotAsk{env: env, dir: spec.WorkingDir, limit: snapshotLimit}
 	s.Git = q.git(ctx)
 	s.Python = q.python(ctx, spec)
+	s.Packages = q.packages(s.Python)
+	s.Driver = q.driver(ctx, "/proc/driver/nvidia/version")
 	return s
 }
 
-// snapshotAsk runs small programs as the job would.
+// snapshotAsk runs small programs as the job would, with less priority than anything else here.
 type snapshotAsk struct {
 	env   map[string]string
 	dir   string
@@ -141,7 +129,11 @@ func (q snapshotAsk) run(ctx context.Context, path string, args ...string) (stri
 	c.Dir, c.Env, c.WaitDelay = q.dir, append(envList(q.env), "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0"), time.Second
 	var out, errs strings.Builder
 	c.Stdout, c.Stderr = &out, &errs
-	err := c.Run()
+	err := c.Start()
+	if err == nil {
+		lowerPriority(c.Process.Pid)
+		err = c.Wait()
+	}
 	if ctx.Err() == context.DeadlineExceeded {
 		err = ctx.Err()
 	}
@@ -174,30 +166,13 @@ func (q snapshotAsk) git(ctx context.Context) *gitFacts {
 	if branch, err := git("symbolic-ref", "--short", "-q", "HEAD"); err == nil {
 		f.Branch = branch
 	}
-	status, err := git("status", "--porcelain")
+	status, err := git("status", "--porcelain", "--ignore-submodules=dirty") // not a git in each submodule: a moved one still counts
 	if err != nil {
 		f.Error = "status: " + firstLine(status, err)
 		return &f
 	}
 	dirty := status != ""
 	f.Dirty = &dirty
-	return &f
-}
-
-// python asks the interpreter that argv names, else python3 of the job's PATH.
-func (q snapshotAsk) python(ctx context.Context, spec runSpec) *pythonFacts {
-	path := spec.Path
-	if !strings.HasPrefix(filepath.Base(spec.Argv[0]), "python") {
-		var refuse *claimRefuse
-		if path, refuse = findProgram([]string{"python3"}, q.env["PATH"], q.dir); refuse != nil {
-			return nil
-		}
-	}
-	out, err := q.run(ctx, path, "-V")
-	f := pythonFacts{Path: path, Version: strings.TrimPrefix(out, "Python ")}
-	if err != nil {
-		f.Version, f.Error = "", firstLine(out, err)
-	}
 	return &f
 }
 

@@ -72,6 +72,14 @@ func TestLookAtEnv(t *testing.T) {
 	if s := look(spec); s.Git.Commit != head || s.Git.Branch != "work" || s.Git.Dirty == nil || *s.Git.Dirty || s.Git.Error != "" {
 		t.Errorf("clean: %+v", s.Git)
 	}
+	if err := os.Mkdir(filepath.Join(tmp, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	below := spec
+	below.WorkingDir = filepath.Join(tmp, "sub")
+	if s := lookAtEnv(t.Context(), below, agentHost{}); s.Git == nil || s.Git.Commit != head || s.Git.Branch != "work" {
+		t.Errorf("in a folder of the work tree: %+v", s.Git)
+	}
 	put("new", "", 0o600)
 	if s := look(spec); s.Git.Dirty == nil || !*s.Git.Dirty {
 		t.Errorf("dirty: %+v", s.Git)

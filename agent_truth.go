@@ -172,7 +172,11 @@ func (a *agent) followLog(dir runDir, t runTell) {
 		a.up.addLog(dir)
 	}
 	if end {
-		a.up.finishLog(t.UID, max(t.Exit.LogSize, 0))
+		a.up.sizeLog(t.UID, max(t.Exit.LogSize, 0))
+	}
+	if add || end {
+		a.tbBell.ring()
+		a.ckptBell.ring()
 	}
 }
 

@@ -2,7 +2,8 @@ package main
 
 // The uploader owns every source of this machine and brings them to the server: one batch in flight, compare-and-set on cursors (DESIGN
 // section 5). What the rest of the agent calls is here; the making of batches and the taking of answers in agent_batch.go. It knows no
-// HTTP and nothing of a run's life: the core says when a log begins, when its size is final, and what the server's cursors are.
+// HTTP and nothing of a run's life: the core says what there is of a run and when it is final (agent_upload_run.go), and what the server's
+// cursors are.
 
 import (
 	"context"
@@ -10,9 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"os"
-	"slices"
 	"sync"
 	"time"
 )
@@ -54,8 +52,8 @@ type uploader struct {
 
 	mu          sync.Mutex // all below
 	own         []*ownSource
-	logs        map[string]*fileSource // by run uid
-	turn        int                    // which log goes first
+	runs        map[string]*runSources // by run uid
+	turn        int                    // which log, and which event file, goes first
 	read        fileReader
 	pendingNews []sourceNews
 	incarnation string
@@ -73,7 +71,7 @@ type uploader struct {
 func newUploader(home string, send batchSender, log *slog.Logger, onIncarnation func(string)) (*uploader, error) {
 	u := &uploader{
 		send: send, log: log, onIncarnation: onIncarnation, bell: make(chan struct{}, 1),
-		logs: map[string]*fileSource{}, said: map[string]string{}, target: batchTargetBytes,
+		runs: map[string]*runSources{}, said: map[string]string{}, target: batchTargetBytes,
 		back: backoff{first: 500 * time.Millisecond, most: 30 * time.Second}, deniedBack: backoff{first: 2 * denied, most: 4 * denied},
 	}
 	u.sizeReads()
@@ -115,47 +113,6 @@ func (u *uploader) ring() {
 	}
 }
 
-// addLog starts reading log.txt of a run folder, which may not exist yet. Doing it again changes nothing. A log that is still empty
-// needs no hello: its cursor can only be the zero one, and where that is wrong the server refuses and tells it.
-func (u *uploader) addLog(dir runDir) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.logs[dir.uid()] != nil {
-		return
-	}
-	s := newFileSource(sourceName(kindLog, dir.uid()), kindLog, dir.logPath(), &logDecoder{}, &u.read, func(n sourceNews) { u.pendingNews = append(u.pendingNews, n) })
-	if dir.logSize() == 0 {
-		s.align(wireCursor{})
-		s.caught = time.Now()
-	} else if st, err := os.Stat(dir.file("fate")); err == nil {
-		s.caught = st.ModTime() // no line is older than the start: the first ones of a run that just began have a time too
-	}
-	u.logs[dir.uid()] = s
-	u.ring()
-}
-
-// finishLog tells the final size of a run's log: exit.json is there.
-func (u *uploader) finishLog(uid string, size int64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if s := u.logs[uid]; s != nil && s.limit != size {
-		s.finish(size)
-		u.ring()
-	}
-}
-
-// dropLog forgets a run's log: it was burned, or its folder is gone.
-func (u *uploader) dropLog(uid string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if s := u.logs[uid]; s != nil {
-		delete(u.logs, uid)
-		if err := s.close(); err != nil {
-			u.log.Warn("close log", keyRun, uid, keyErr, err)
-		}
-	}
-}
-
 // addFact stores a fact, durable on return. Facts over factMaxBytes are cut, and say so. On a full disk old host samples make room.
 func (u *uploader) addFact(f factItem) error {
 	b, err := encodeFact(f)
@@ -186,11 +143,15 @@ func (u *uploader) addNodeSample(n nodeSample) {
 	u.ring()
 }
 
-// all gives the sources in the order in which they are sent: facts, logs by uid, node.
+// all gives the sources in the order in which they are sent: facts, logs, event files, node.
 func (u *uploader) all() []source {
 	all := []source{u.own[0]}
-	for _, uid := range slices.Sorted(maps.Keys(u.logs)) {
-		all = append(all, u.logs[uid])
+	logs, points := u.files()
+	for _, s := range logs {
+		all = append(all, s)
+	}
+	for _, s := range points {
+		all = append(all, s.fileSource)
 	}
 	return append(all, u.own[1])
 }
@@ -238,12 +199,13 @@ func (u *uploader) align(cursors map[string]wireCursor) {
 	u.ring()
 }
 
-// logDone reports whether the server has the end of a run's log.
-func (u *uploader) logDone(uid string) bool {
+// retryNow ends the wait that a refused batch led to: another token is used from now on.
+func (u *uploader) retryNow() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	s := u.logs[uid]
-	return s != nil && s.known && s.cur.Done
+	u.until = time.Time{}
+	u.deniedBack.reset()
+	u.ring()
 }
 
 // unsent is how many bytes of all sources the server does not have.

@@ -182,11 +182,11 @@ func TestUploadInterruptedInFlight(t *testing.T) {
 	other := w.addRun()
 	answer(func(b []byte) (batchAnswer, error) {
 		answer(func(b []byte) (batchAnswer, error) { return w.srv.apply(b), nil })
-		w.u.dropLog(other.dir.uid())
+		w.u.dropRun(other.dir.uid())
 		return w.srv.apply(b), nil
 	})
 	w.step()
-	if len(w.u.logs) != 1 {
+	if len(w.u.runs) != 1 {
 		t.Fatal("came back")
 	}
 }
@@ -270,15 +270,15 @@ func TestUploadUnknown(t *testing.T) {
 	}
 	w.hello()
 	for _, uid := range uids {
-		w.u.finishLog(uid, w.u.logs[uid].unsent())
+		w.u.finishLog(uid, w.u.runs[uid].log.unsent())
 	}
-	w.u.dropLog(uids[2])
+	w.u.dropRun(uids[2])
 	w.settle()
 	for range 5 {
 		w.step()
 	}
-	if !w.u.logDone(uids[0]) || !w.u.logDone(uids[1]) || w.u.logDone(uids[2]) || len(w.u.sources()) != 2 || w.u.unsent() != 0 {
-		t.Fatalf("done %v %v %v, sources %v, unsent %d", w.u.logDone(uids[0]), w.u.logDone(uids[1]), w.u.logDone(uids[2]), w.u.sources(), w.u.unsent())
+	if !w.u.runDone(uids[0]) || !w.u.runDone(uids[1]) || w.u.runDone(uids[2]) || len(w.u.sources()) != 2 || w.u.unsent() != 0 {
+		t.Fatalf("done %v %v %v, sources %v, unsent %d", w.u.runDone(uids[0]), w.u.runDone(uids[1]), w.u.runDone(uids[2]), w.u.sources(), w.u.unsent())
 	}
 	// The server is restored to before all of it: what was done is asked for and sent again.
 	heard := ""
@@ -286,7 +286,7 @@ func TestUploadUnknown(t *testing.T) {
 	w.srv.restore(newCasServer(), "2-b")
 	w.u.addNodeSample(nodeSample{AtMS: 1})
 	w.step()
-	if heard != "2-b" || len(w.u.unknown()) != 4 || len(w.u.sources()) != 4 || w.u.logDone(uids[1]) {
+	if heard != "2-b" || len(w.u.unknown()) != 4 || len(w.u.sources()) != 4 || w.u.runDone(uids[1]) {
 		t.Fatalf("heard %q, unknown %v, sources %v", heard, w.u.unknown(), w.u.sources())
 	}
 	w.hello()
@@ -294,7 +294,7 @@ func TestUploadUnknown(t *testing.T) {
 	for range 10 {
 		w.step()
 	}
-	if !w.u.logDone(uids[1]) || len(w.srv.lines[sourceName(kindLog, uids[1])]) != 1 {
+	if !w.u.runDone(uids[1]) || len(w.srv.lines[sourceName(kindLog, uids[1])]) != 1 {
 		t.Fatalf("not sent again: %+v", w.srv.cur)
 	}
 }
@@ -373,7 +373,7 @@ func TestUploadLoopOverHTTP(t *testing.T) {
 				func() { w.must(w.u.addFact(factItem{Key: "k", Kind: "env"})) },
 				func() { w.u.addLog(r.dir) },
 				func() { w.u.align(srv.cursors(w.u.sources())) },
-				func() { w.u.dropLog(newUID()) },
+				func() { w.u.dropRun(newUID()) },
 				func() {
 					if len(w.u.unknown()) > 0 || w.u.unsent() < 0 {
 						t.Error("a source became unknown")
@@ -401,7 +401,7 @@ func TestUploadLoopOverHTTP(t *testing.T) {
 	}
 	r.write(w, []byte("\rdone"))
 	w.u.finishLog(r.dir.uid(), int64(len(r.gens[0])))
-	until("the end", func() bool { return w.u.logDone(r.dir.uid()) })
+	until("the end", func() bool { return w.u.runDone(r.dir.uid()) })
 	stop()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -513,7 +513,7 @@ func memoryChild(dir string) {
 	u.addLog(d)
 	u.align(nil)
 	u.finishLog(d.uid(), d.logSize())
-	for now := time.Now(); !u.logDone(d.uid()); {
+	for now := time.Now(); !u.runDone(d.uid()); {
 		wait, err := u.step(context.Background(), now)
 		if err != nil {
 			panic(err)

@@ -305,6 +305,12 @@ func (r *worldRun) truncate(w *scheduleWorld) {
 	r.write(w, fmt.Appendf(nil, "GEN %d\n", len(r.gens)-1))
 }
 
+// finishLog is the end of a run that has nothing but a log.
+func (u *uploader) finishLog(uid string, size int64) {
+	u.sizeLog(uid, size)
+	u.endRun(uid, time.Now())
+}
+
 func (r *worldRun) src() string { return sourceName(kindLog, r.dir.uid()) }
 
 // scribble writes something awkward.
@@ -359,14 +365,14 @@ func (w *scheduleWorld) settle() {
 		w.step()
 		done := w.srv.cur[w.u.own[0].src].Off == w.u.facts.durable().off && w.srv.cur[w.u.own[1].src].Off == w.u.node.durable().off
 		for _, r := range w.runs {
-			done = done && (!r.ended || w.u.logDone(r.dir.uid()))
+			done = done && (!r.ended || w.u.runDone(r.dir.uid()))
 		}
 		if done {
 			return
 		}
 		if i > 20_000 {
 			for _, r := range w.runs {
-				f := w.u.logs[r.dir.uid()]
+				f := w.u.runs[r.dir.uid()].log
 				w.t.Logf("%s: known %v cur %+v from %d gen %d fresh %v pos %d limit %d torn %v scan %v ended %v pend %d hold %v brake %v now %v misses %d size %d", f.src, f.known, f.cur, f.from, f.gen, f.fresh, f.fed.pos, f.limit, f.torn, f.scan != nil, f.ended, len(f.pend), f.hold.Sub(w.now), f.brake.Sub(w.now), w.now, f.misses, r.dir.logSize())
 			}
 			w.t.Fatalf("does not settle: facts %d of %d, cursors %v", w.srv.cur[w.u.own[0].src].Off, end, w.srv.cur)

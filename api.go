@@ -17,6 +17,7 @@ type jobRequest struct {
 	Project        string            `json:"project"`
 	Experiment     string            `json:"experiment"`
 	Env            map[string]string `json:"env"`
+	Capture        *envCapture       `json:"capture"` // beside env; of a name in both env's counts
 	Venv           string            `json:"venv"`
 	Conda          string            `json:"conda"`
 	Node           string            `json:"node"`
@@ -35,6 +36,13 @@ type jobRequest struct {
 	Config         map[string]any    `json:"config"`
 	Tags           []string          `json:"tags"`
 	Reason         string            `json:"reason"`
+}
+
+// envCapture is what makes `python` the same python as in the submitter's shell. It goes along to nodes of Machine only (machine_id of a
+// node).
+type envCapture struct {
+	Machine string            `json:"machine"`
+	Env     map[string]string `json:"env"`
 }
 
 type primaryMetric struct {
@@ -111,12 +119,15 @@ type runView struct {
 	EnvSnapshot json.RawMessage `json:"env_snapshot"`
 }
 
-// runProgress says how far a run is. Total and ETA are null where unknown. ETA is the time left, ms.
+// runProgress says how far a run is. Total and ETA are null where unknown. ETA is the time left, ms; null too when the run is over or
+// stalled. Part is set when the bar in the log counts only a part of the run and nothing says how large the whole is: its label, like
+// "Epoch 3", or "".
 type runProgress struct {
-	Step  int64  `json:"step"`
-	Total *int64 `json:"total"`
-	ETAMS *int64 `json:"eta_ms"`
-	From  string `json:"from"` // where Total comes from: total_steps | trainer_state | tqdm; "" without one
+	Step  int64   `json:"step"`
+	Total *int64  `json:"total"`
+	ETAMS *int64  `json:"eta_ms"`
+	From  string  `json:"from"` // where Total comes from: total_steps | trainer_state | tqdm; "" without one
+	Part  *string `json:"part"`
 }
 
 // metricView is one series of a run in short. Name is the one that is shown and asked for, Tag the one that was written. Goal is the
@@ -145,6 +156,13 @@ type metricPoint struct {
 	AtMS  int64     `json:"at_ms"`
 	Value jsonFloat `json:"value"`
 }
+
+// Ways to see the attempts of a job (attempts= of GET /runs/{run}/metrics).
+const (
+	attemptsRun     = "run"     // the points of this run, in order of arrival, nothing hidden
+	attemptsTrained = "trained" // one line over all attempts: what was trained again hides what it replaced
+	attemptsAll     = "all"     // all attempts, each for itself
+)
 
 // metricsPage is GET /runs/{run}/metrics. Next is the number of points of the run (with attempts=all|trained: of all attempts): with
 // after=<next>&wait=<seconds> the answer comes as soon as there are more. Done: nothing more will come.
@@ -176,11 +194,14 @@ type pointRow struct {
 	value float64
 }
 
-func (p pointRow) MarshalJSON() ([]byte, error) {
-	b := strconv.AppendInt(append(make([]byte, 0, 48), '['), p.step, 10)
+func (p pointRow) MarshalJSON() ([]byte, error) { return p.appendJSON(nil), nil }
+
+// appendJSON writes what MarshalJSON gives: an answer of many points is written without encoding/json, which reads each again.
+func (p pointRow) appendJSON(b []byte) []byte {
+	b = strconv.AppendInt(append(b, '['), p.step, 10)
 	b = strconv.AppendInt(append(b, ','), p.atMS, 10)
 	b = appendJSONFloat(append(b, ','), p.value)
-	return append(b, ']'), nil
+	return append(b, ']')
 }
 
 func (p *pointRow) UnmarshalJSON(b []byte) error {
@@ -200,15 +221,16 @@ type pointBucket struct {
 	count          int64
 }
 
-func (p pointBucket) MarshalJSON() ([]byte, error) {
-	b := append(make([]byte, 0, 96), '[')
-	b = strconv.AppendInt(b, p.step, 10)
+func (p pointBucket) MarshalJSON() ([]byte, error) { return p.appendJSON(nil), nil }
+
+func (p pointBucket) appendJSON(b []byte) []byte {
+	b = strconv.AppendInt(append(b, '['), p.step, 10)
 	b = strconv.AppendInt(append(b, ','), p.atMS, 10)
 	b = appendJSONFloat(append(b, ','), p.min)
 	b = appendJSONFloat(append(b, ','), p.max)
 	b = appendJSONFloat(append(b, ','), p.mean)
 	b = strconv.AppendInt(append(b, ','), p.count, 10)
-	return append(b, ']'), nil
+	return append(b, ']')
 }
 
 func (p *pointBucket) UnmarshalJSON(b []byte) error {
@@ -228,11 +250,12 @@ type checkpointView struct {
 	Path        string               `json:"path"`
 	Kind        string               `json:"kind"` // file | folder
 	Step        *int64               `json:"step"`
-	StepFrom    *string              `json:"step_from"`
+	StepFrom    *string              `json:"step_from"` // name | trainer_state | content
 	SizeBytes   int64                `json:"size_bytes"`
 	MtimeMS     int64                `json:"mtime_ms"`
 	State       string               `json:"state"` // COMPLETE | INCOMPLETE | OVERWRITTEN | GONE
 	StateMS     int64                `json:"state_ms"`
+	Incomplete  *string              `json:"incomplete"` // why an INCOMPLETE one is not whole
 	Fingerprint string               `json:"fingerprint"`
 	Metrics     map[string]jsonFloat `json:"metrics"`
 	Evaluations []any                `json:"evaluations"`
@@ -259,6 +282,15 @@ type oneTimeCode struct {
 	Code      string   `json:"code"`
 	ExpiresMS int64    `json:"expires_ms"`
 	URLs      []string `json:"urls"` // addresses of the server from outside, best first; login-links: with the code in the fragment
+}
+
+// loginPath is where the page takes a login code. In the fragment: a browser sends that to nobody.
+func loginPath(code string) string { return "/login#code=" + code }
+
+// joinCodeRequest is POST /nodes:join-code; no body is needed. URL is the address by which the machine reaches this server when only the
+// asker knows it (ssh tunnel, proxy, another agent on the server's machine): it takes the place of the server's own ones.
+type joinCodeRequest struct {
+	URL string `json:"url"`
 }
 
 // joinRequest is POST /agent/join; joinAnswer gives the machine its token.
@@ -335,6 +367,8 @@ type nodeView struct {
 	Name       string      `json:"name"`
 	UID        string      `json:"uid"`
 	State      string      `json:"state"`
+	StateMS    *int64      `json:"state_ms"` // since when; null when it was not heard since this server started
+	JoinedMS   int64       `json:"joined_ms"`
 	LastSeenMS int64       `json:"last_seen_ms"`
 	Version    string      `json:"version"`
 	OS         string      `json:"os"`

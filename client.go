@@ -195,6 +195,9 @@ func (c *client) lost(ctx context.Context, err error) error {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
 	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return newProblem(codeUnreachable, "write http://"+base.Host, "%s speaks plain HTTP, not HTTPS", base.Host)
+	}
 	hint := "see that the server runs and that --server is its address"
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		if isLoopbackHost(base.Hostname()) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +77,15 @@ func (c *client) nodes(ctx context.Context) (list[nodeView], error) {
 	return getOne[list[nodeView]](ctx, c, "/nodes", nil)
 }
 
+// joinCode asks for a code that lets one machine in; address is the way to the server, "" = as it says itself.
+func (c *client) joinCode(ctx context.Context, address string) (oneTimeCode, error) {
+	return postOne[oneTimeCode](ctx, c, "/nodes:join-code", joinCodeRequest{URL: address})
+}
+
+func (c *client) join(ctx context.Context, code, name string) (joinAnswer, error) {
+	return postOne[joinAnswer](ctx, c, "/agent/join", joinRequest{Code: code, Name: name})
+}
+
 func (c *client) status(ctx context.Context) (statusView, error) {
 	return getOne[statusView](ctx, c, "/status", nil)
 }
@@ -90,6 +100,17 @@ func (c *client) createToken(ctx context.Context, req tokenRequest) (tokenView, 
 
 func (c *client) revokeToken(ctx context.Context, id int64) error {
 	return c.call(ctx, apiCall{method: http.MethodDelete, path: "/tokens/" + strconv.FormatInt(id, 10)})
+}
+
+// loginLink makes a link to the page that logs in once. It leads to the address that this client itself uses: that one works from here.
+func (c *client) loginLink(ctx context.Context) (oneTimeCode, error) {
+	v, err := postOne[oneTimeCode](ctx, c, "/login-links", struct{}{})
+	if err != nil {
+		return v, err
+	}
+	own := c.base.Load().String() + loginPath(v.Code)
+	v.URLs = append([]string{own}, slices.DeleteFunc(v.URLs, func(u string) bool { return u == own })...)
+	return v, nil
 }
 
 // ready asks /readyz.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -63,14 +64,30 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if err != nil {
 		return err
 	}
-	o, err := agentOptionsOf(home, f)
+	o, err := agentOptionsHere(home, f)
 	if err != nil {
 		return err
+	}
+	o.renew = func() string {
+		again, err := agentOptionsHere(home, f)
+		if err != nil || again.serverURL != o.serverURL { // half written, or meant for a restart
+			return ""
+		}
+		return again.token
+	}
+	return runAgentCore(ctx, o)
+}
+
+// agentOptionsHere is agentOptionsOf with what the server of this machine says where nothing else does. Server and token are set.
+func agentOptionsHere(home string, f agentFlags) (agentOptions, error) {
+	o, err := agentOptionsOf(home, f)
+	if err != nil {
+		return o, err
 	}
 	if o.serverURL == "" || o.token == "" {
 		local, err := loadServerConfig(home)
 		if err != nil {
-			return err
+			return o, err
 		}
 		own, _ := localAddress(local)
 		if o.serverURL == "" {
@@ -78,14 +95,15 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		}
 		if o.token == "" && sameServer(o.serverURL, own) {
 			if o.token, err = readTokenFile(filepath.Join(local.DataDir, agentTokenFile)); err != nil {
-				return newProblem(codeUsage, "start gpuctl server on this machine first, or give --server URL and --token-file FILE", "no token for %s: %v", o.serverURL, err)
+				return o, newProblem(codeUsage, "start gpuctl server on this machine first, join another one's (gpuctl help agent join), or give --server URL and --token-file FILE",
+					"no token for %s: %v", o.serverURL, err)
 			}
 		}
 	}
 	if o.token == "" {
-		return newProblem(codeUsage, "on the server: gpuctl token create "+o.name+" --scope agent; here: --token-file FILE", "no token for %s", o.serverURL)
+		return o, newProblem(codeUsage, "on the server: gpuctl node join; here what it prints", "no token of scope agent for %s", o.serverURL)
 	}
-	return runAgentCore(ctx, o)
+	return o, nil
 }
 
 // agentOptionsOf lays flags over environment over agent.yaml. Server and token are "" when none of them names one.
@@ -105,9 +123,12 @@ func agentOptionsOf(home string, f agentFlags) (agentOptions, error) {
 		return agentOptions{}, newProblem(codeUsage, "start gpuctl by its full path", "cannot find my own program: %v", err)
 	}
 	o := agentOptions{
-		home: home, serverURL: firstOf(f.server, os.Getenv("GPUCTL_SERVER_URL"), file.ServerURL), token: firstOf(os.Getenv("GPUCTL_TOKEN"), file.Token),
+		home: home, serverURL: firstOf(f.server, os.Getenv("GPUCTL_SERVER_URL"), file.ServerURL), token: agentTokenOf(os.Getenv("GPUCTL_TOKEN")),
 		name: firstOf(f.name, file.Name), cpuLane: defaultCPULane, fakeGPUs: f.fakeGPUs, self: self,
 		log: newLogger(os.Stderr, "agent", f.verbose), defaultEnv: file.DefaultEnv,
+	}
+	if o.token == "" && (file.ServerURL == "" || sameServer(file.ServerURL, o.serverURL)) { // a token goes only to the server that it was given for
+		o.token = file.Token
 	}
 	switch file.VisibleDevices {
 	case "", "index":
@@ -129,6 +150,14 @@ func agentOptionsOf(home string, f agentFlags) (agentOptions, error) {
 		o.token, err = readTokenFile(f.tokenFile)
 	}
 	return o, err
+}
+
+// agentTokenOf is a token of the environment, unless its text says that it has another scope: it is the command line's then.
+func agentTokenOf(token string) string {
+	if strings.HasPrefix(token, "gpc_") && !strings.HasPrefix(token, "gpc_"+scopeAgent+"_") {
+		return ""
+	}
+	return token
 }
 
 // firstOf is the first that is not empty.

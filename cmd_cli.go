@@ -130,7 +130,7 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 	}
 	cmd, rest, group, err := findCommand(table, args)
 	if err != nil {
-		if serr := c.settle(); serr != nil { // -o json before the command shapes the error too
+		if serr := c.settle(outFormats); serr != nil { // -o json before the command shapes the error too
 			return serr
 		}
 		c.shapeErrors(args)
@@ -147,7 +147,7 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 	c.global.register(fs)
 	c.flags = fs
 	perr := fs.Parse(rest)
-	if err := c.settle(); err != nil {
+	if err := c.settle(cmd.formats()); err != nil {
 		return err
 	}
 	if perr != nil {
@@ -194,10 +194,10 @@ func (c *cli) shapeErrors(words []string) {
 }
 
 // settle checks the global flags and sets the printer by them.
-func (c *cli) settle() error {
+func (c *cli) settle(formats []string) error {
 	g := c.global
-	if !slices.Contains(outFormats, g.output) {
-		return newProblem(codeUsage, "-o "+strings.Join(outFormats, "|"), "there is no output format %q", g.output)
+	if !slices.Contains(formats, g.output) {
+		return newProblem(codeUsage, "-o "+strings.Join(formats, "|"), "there is no output format %q", g.output)
 	}
 	c.p.format, c.p.columns, c.p.noHeaders, c.p.quiet, c.p.width = g.output, g.columns, g.noHeaders, g.quiet, c.width
 	switch g.colour {

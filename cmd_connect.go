@@ -18,6 +18,7 @@ import (
 type connection struct {
 	url, urlFrom     string
 	token, tokenFrom string
+	agentOf          string        // agent.yaml, when this machine's agent works for that server
 	rebase           func() string // reads the address again; nil when it is fixed
 }
 
@@ -26,6 +27,11 @@ func (c *cli) connect() (*client, error) {
 	con, err := c.findServer()
 	if err != nil {
 		return nil, err
+	}
+	if con.token == "" && con.agentOf != "" {
+		return nil, newProblem(codeUnauthorized, "on the server: gpuctl token create NAME --scope write; here: put server_url and token into "+
+			clientYAML+" beside it, mode 0600, or give --token-file FILE",
+			"%s lets the agent of this machine speak to %s; the command line needs a token of its own", con.agentOf, con.url)
 	}
 	cl, err := newClient(con.url, con.token)
 	if err != nil {
@@ -55,6 +61,7 @@ func (c *cli) findServer() (connection, error) {
 	}
 	local, localErr := loadServerConfig(home)
 	con := connection{}
+	agentURL := joinedServer(home)
 	switch {
 	case c.global.server != "":
 		con.url, con.urlFrom = c.global.server, "--server"
@@ -66,12 +73,27 @@ func (c *cli) findServer() (connection, error) {
 		con.url, con.urlFrom = file.ServerURL, cliFile
 	case localErr != nil:
 		return con, localErr
+	case agentURL != "" && local.AdminToken == "": // no server of its own here
+		con.url, con.urlFrom = agentURL, filepath.Join(home, agentYAML)
 	default:
 		con.url, con.urlFrom = localAddress(local)
 		con.rebase = func() string { u, _ := localAddress(local); return u }
 	}
+	if agentURL != "" && sameServer(agentURL, con.url) {
+		con.agentOf = filepath.Join(home, agentYAML)
+	}
 	err = c.findToken(&con, home, file, local, localErr)
 	return con, err
+}
+
+// joinedServer is the server that the agent of this home was joined to, "" when to none. What is wrong with agent.yaml is for the agent to
+// say: the command line does without it.
+func joinedServer(home string) string {
+	var agent agentConfig
+	if loadYAML(filepath.Join(home, agentYAML), &agent) != nil || agent.Token == "" {
+		return ""
+	}
+	return agent.ServerURL
 }
 
 // findToken takes the first token that is meant for the server of con.

@@ -322,7 +322,6 @@ func (d *demo) tell(ctx context.Context, accuracy float64) error {
 		{"result", result},
 		{"log", strconv.FormatInt(run.Log.Lines, 10) + " lines"},
 		{"node", textOf(run.Node) + " " + slotsText(run.Slots)},
-		{"environment", snapshotText(run.EnvSnapshot)},
 	})
 }
 

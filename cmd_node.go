@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,7 +126,9 @@ func (c *cli) nodeShow(ctx context.Context, args []string) error {
 	fs := []field{
 		{"node", n.Name},
 		{"state", n.State},
+		{"since", c.p.ago(n.StateMS)},
 		{"seen", c.p.ago(&n.LastSeenMS)},
+		{"joined", c.p.ago(&n.JoinedMS)},
 		{"cordoned", cordoned},
 		{"version", n.Version},
 		{"os", n.OS},
@@ -146,7 +149,24 @@ func (c *cli) nodeShow(ctx context.Context, args []string) error {
 	if err := c.p.data(""); err != nil {
 		return err
 	}
-	return printList(c.p, list[slotView]{Items: n.Slots}, c.p.slotColumns(), slotID)
+	if err := printList(c.p, list[slotView]{Items: n.Slots}, c.p.slotColumns(), slotID); err != nil {
+		return err
+	}
+	return c.nodeRuns(ctx, cl, n.Name)
+}
+
+// nodeRuns lists what runs on a machine, when something does.
+func (c *cli) nodeRuns(ctx context.Context, cl *client, node string) error {
+	there := url.Values{"node": {node}, "state": {strings.Join([]string{runStarting, runAlive, runExiting, runLost}, ",")}}
+	l, err := listPages[runView](ctx, cl, "/runs", there, 0)
+	if err != nil || len(l.Items) == 0 {
+		return err
+	}
+	if err := c.p.data(""); err != nil {
+		return err
+	}
+	columns := slices.DeleteFunc(c.p.runColumns(), func(col column[runView]) bool { return col.name == "node" || col.name == "end" })
+	return printList(c.p, l, columns, runID)
 }
 
 func slotID(s slotView) string { return s.Node + ":" + s.Lane + strconv.Itoa(s.Idx) }

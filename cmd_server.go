@@ -16,6 +16,7 @@ type serverFlags struct {
 	host         string // "" = not given
 	port         *int   // nil = not given; 0 = any free one
 	dataDir      string // "" = not given
+	uiDir        string // "" = not given
 	insecureHTTP bool
 	forceFS      bool // data_dir may be on a network file system
 	verbose      bool
@@ -26,6 +27,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) (taken func() error) {
 	fs.StringVar(&f.host, "host", "", "address to listen on (default "+defaultHost+")")
 	fs.IntVar(&port, "port", defaultPort, "port to listen on; 0 = any free one")
 	fs.StringVar(&f.dataDir, "data-dir", "", "folder of the database (default $GPUCTL_HOME/server)")
+	fs.StringVar(&f.uiDir, "ui-dir", "", "for developers: serve the page's files from this folder")
 	fs.BoolVar(&f.insecureHTTP, "insecure-http", false, "plain HTTP also on a public address")
 	fs.BoolVar(&f.forceFS, "force-network-fs", false, "keep the database on a network file system; it can be lost there")
 	return func() error {
@@ -98,6 +100,11 @@ func startServer(ctx context.Context, f serverFlags, log *slog.Logger) (*server,
 	if f.dataDir != "" {
 		if cfg.DataDir, err = filepath.Abs(f.dataDir); err != nil {
 			return nil, newProblem(codeUsage, "give an absolute path", "--data-dir: %v", err)
+		}
+	}
+	if f.uiDir != "" {
+		if cfg.UIDir, err = filepath.Abs(f.uiDir); err != nil {
+			return nil, newProblem(codeUsage, "give an absolute path", "--ui-dir: %v", err)
 		}
 	}
 	cfg.InsecureHTTP = cfg.InsecureHTTP || f.insecureHTTP

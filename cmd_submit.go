@@ -185,7 +185,11 @@ func parseConfig(pairs []string) (map[string]any, error) {
 
 // place fills in folder and environment, by whether the job will run on this machine: the server knows its nodes by their machine hash.
 func (c *cli) place(ctx context.Context, cl *client, f *submitFlags, req *jobRequest) error {
-	here, unknown, err := runsHere(ctx, cl, f.node)
+	machine, err := machineID()
+	if err != nil {
+		return err
+	}
+	here, unknown, err := runsHere(ctx, cl, machine, f.node)
 	if err != nil {
 		return err
 	}
@@ -218,11 +222,10 @@ func (c *cli) place(ctx context.Context, cl *client, f *submitFlags, req *jobReq
 	if f.venv != "" || f.conda != "" {
 		otherPython(env)
 	}
-	for name, value := range env {
-		if _, given := req.Env[name]; !given {
-			req.Env[name] = value
-		}
+	if len(env) == 0 {
+		return nil
 	}
+	req.Capture = &envCapture{Machine: machine, Env: env} // another machine may get the job all the same
 	return nil
 }
 
@@ -244,13 +247,9 @@ func absolute(dir string) (string, error) {
 	return abs, nil
 }
 
-// runsHere reports whether a job for this node (any when "") is meant for the machine of this CLI, and whether the server does not know
-// the node at all.
-func runsHere(ctx context.Context, cl *client, node string) (here, unknown bool, err error) {
-	id, err := machineID()
-	if err != nil {
-		return false, false, err
-	}
+// runsHere reports whether a job for this node (any when "") may run on the machine of this CLI, and whether the server does not know the
+// node at all.
+func runsHere(ctx context.Context, cl *client, machine, node string) (here, unknown bool, err error) {
 	l, err := cl.nodes(ctx)
 	if err != nil {
 		return false, false, err
@@ -259,7 +258,7 @@ func runsHere(ctx context.Context, cl *client, node string) (here, unknown bool,
 	for _, n := range l.Items {
 		named := node == n.Name || node == n.UID
 		unknown = unknown && !named
-		if n.MachineID == id && (node == "" || named) {
+		if n.MachineID == machine && (node == "" || named) {
 			return true, false, nil
 		}
 	}

@@ -104,17 +104,21 @@ func TestSubmitFlags(t *testing.T) {
 	if !strings.Contains(f.requests("POST /jobs")[0].body, "12345678901234567890") {
 		t.Error("digits of a big number were lost")
 	}
-	want := map[string]string{
-		"SECRET": "s3", "A": "b=c", "BOTH": "flag", "FROM_FILE": "a b ",
-		"PATH": "/bin", "CONDA_PREFIX": "/c", "PYENV_ROOT": "/p", "LD_LIBRARY_PATH": "/l",
-	}
-	if !maps.Equal(req.Env, want) {
+	if want := map[string]string{"SECRET": "s3", "A": "b=c", "BOTH": "flag", "FROM_FILE": "a b "}; !maps.Equal(req.Env, want) {
 		t.Errorf("env %v", req.Env)
+	}
+	machine, err := machineID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	captured := map[string]string{"PATH": "/bin", "CONDA_PREFIX": "/c", "PYENV_ROOT": "/p", "LD_LIBRARY_PATH": "/l"}
+	if req.Capture == nil || req.Capture.Machine != machine || !maps.Equal(req.Capture.Env, captured) {
+		t.Errorf("captured %+v", req.Capture)
 	}
 	if !strings.Contains(got.err, "GPUCTL_X is not passed on") {
 		t.Errorf("nothing is said about the variable left out: %s", got.err)
 	}
-	req.GPUs, req.GraceS, req.TotalSteps, req.PrimaryMetric, req.Config, req.Env = nil, nil, nil, nil, nil, nil
+	req.GPUs, req.GraceS, req.TotalSteps, req.PrimaryMetric, req.Config, req.Env, req.Capture = nil, nil, nil, nil, nil, nil, nil
 	if rest := (jobRequest{
 		Argv: []string{"true"}, WorkingDir: "/data", Name: "night", Project: "P", Experiment: "E", GPUModel: "4090", GPUMemoryBytes: 20 << 30,
 		Priority: 3, MaxAttempts: 1, MaxTimeS: 7200, SignalBeforeS: 300, Watch: []string{"ckpt", "more"}, TB: []string{"tb"}, Tags: []string{"t1"}, Reason: "why",
@@ -161,7 +165,7 @@ func TestSubmitPlace(t *testing.T) {
 			continue
 		}
 		req, _, _ := submitted(t, f)
-		if names := strings.Join(slices.Sorted(maps.Keys(req.Env)), " "); req.WorkingDir != c.dir || names != c.env {
+		if names := strings.Join(slices.Sorted(maps.Keys(req.wholeEnv())), " "); req.WorkingDir != c.dir || names != c.env {
 			t.Errorf("%s: folder %s, env %s", c.name, req.WorkingDir, names)
 		}
 	}
@@ -194,7 +198,7 @@ func TestSubmitBeforeHello(t *testing.T) {
 	if got := runCLI(t, f.URL, nil, "job", "submit", "true"); got.code != 0 {
 		t.Fatalf("exit %d, %s", got.code, got.err)
 	}
-	if req, _, _ := submitted(t, f); req.Env["PATH"] == "" || req.WorkingDir == "" {
+	if req, _, _ := submitted(t, f); req.Capture == nil || req.Capture.Env["PATH"] == "" || req.WorkingDir == "" {
 		t.Errorf("%+v", req)
 	}
 }

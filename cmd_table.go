@@ -23,15 +23,24 @@ type command struct {
 	wordsEnd   bool // flags end at the first word that is not one: what follows is somebody else's command line
 	ownSignals bool // the command reads c.signals itself
 	exitsAsJob bool // exit codes are the job's, ours is 125
+	csv        bool // takes -o csv
 	setup      func(c *cli, fs *pflag.FlagSet) runFunc
+}
+
+// formats are the output formats that the command takes.
+func (c command) formats() []string {
+	if c.csv {
+		return append(slices.Clone(outFormats), outCSV)
+	}
+	return outFormats
 }
 
 // commandTable lists all commands in the order of the help text.
 func commandTable() []command {
 	return slices.Concat(
-		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand()},
-		jobCommands(), runCommands(), nodeCommands(), eventCommands(), tokenCommands(),
-		[]command{serverCommand(), agentCommand(), superviseCommand(), versionCommand(), helpCommand()},
+		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand(), uiCommand()},
+		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), []command{nodeJoinCommand()}, eventCommands(), tokenCommands(),
+		[]command{serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), versionCommand(), helpCommand()},
 	)
 }
 

@@ -55,6 +55,9 @@ func runUp(ctx context.Context, f upFlags, tell func(url string)) error {
 	if err != nil {
 		return err
 	}
+	if err := joinedElsewhere(home, f.server); err != nil {
+		return err
+	}
 	o, err := agentOptionsOf(home, f.agent)
 	if err != nil {
 		return err
@@ -76,4 +79,26 @@ func runUp(ctx context.Context, f upFlags, tell func(url string)) error {
 		return runAgentCore(both, o)
 	})
 	return group.Wait()
+}
+
+// joinedElsewhere refuses a home whose agent was joined to another server: it would tell this one the runs of that one.
+func joinedElsewhere(home string, f serverFlags) error {
+	var file agentConfig
+	path := filepath.Join(home, agentYAML)
+	if err := loadYAML(path, &file); err != nil || file.ServerURL == "" || file.Token == "" {
+		return err
+	}
+	cfg, err := loadServerConfig(home)
+	if err != nil {
+		return err
+	}
+	cfg.Host = firstOf(f.host, cfg.Host)
+	if f.port != nil {
+		cfg.Port = *f.port
+	}
+	if own, _ := localAddress(cfg); sameServer(file.ServerURL, own) {
+		return nil
+	}
+	return newProblem(codeUsage, "gpuctl agent; for a server of its own on this machine: GPUCTL_HOME=/another/folder gpuctl up",
+		"the agent of this folder belongs to %s (%s)", file.ServerURL, path)
 }

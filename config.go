@@ -37,6 +37,7 @@ type serverConfig struct {
 	InsecureHTTP bool     `yaml:"insecure_http,omitempty"` // plain HTTP on a public address
 	AckTimeout   duration `yaml:"ack_timeout,omitempty"`   // offer not claimed, default 30s
 	LostAfter    duration `yaml:"lost_after,omitempty"`    // silent node, default 5m
+	UIDir        string   `yaml:"ui_dir,omitempty"`        // for developers: the page's files from this folder instead of the built-in ones
 }
 
 // agentConfig is agent.yaml.
@@ -72,6 +73,7 @@ const (
 	serverYAML     = "server.yaml"
 	agentYAML      = "agent.yaml"
 	clientYAML     = "cli.yaml"
+	agentLockFile  = "agent.lock"         // held by the running agent
 	addressFile    = "address"            // in data_dir: base URL of the running server
 	agentTokenFile = "tokens/agent-local" // in data_dir: token of this machine's agent
 )
@@ -120,6 +122,30 @@ func parseYAML(path string, b []byte, v any) error {
 	return nil
 }
 
+// withYAMLLine sets a key at the top of a YAML text: in the place of the line that has it, else at the end. All else stays as its owner
+// wrote it. Whether the result reads back as meant is for the caller to check: the owner may have written anything.
+func withYAMLLine(text []byte, key, value string) ([]byte, error) {
+	line, err := yaml.Marshal(map[string]string{key: value})
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	set := false
+	for old := range bytes.Lines(text) {
+		rest, isKey := bytes.CutPrefix(old, []byte(key))
+		if isKey = isKey && bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), []byte(":")); isKey && !set {
+			old, set = line, true
+		}
+		if out = append(out, old...); !bytes.HasSuffix(out, []byte("\n")) {
+			out = append(out, '\n')
+		}
+	}
+	if !set {
+		out = append(out, line...)
+	}
+	return out, nil
+}
+
 // loadServerConfig reads server.yaml of home and fills the defaults in.
 func loadServerConfig(home string) (serverConfig, error) {
 	c := serverConfig{Host: defaultHost, Port: defaultPort, DataDir: filepath.Join(home, "server")}
@@ -131,6 +157,9 @@ func loadServerConfig(home string) (serverConfig, error) {
 	}
 	if !filepath.IsAbs(c.DataDir) {
 		c.DataDir = filepath.Join(home, c.DataDir)
+	}
+	if c.UIDir != "" && !filepath.IsAbs(c.UIDir) {
+		c.UIDir = filepath.Join(home, c.UIDir)
 	}
 	return c, nil
 }

@@ -12,19 +12,31 @@ import (
 type contacts struct {
 	mu       sync.Mutex
 	seen     map[int64]time.Time // by node
+	since    map[int64]time.Time // by node: begin of the time in which it was heard without a gap of unreachableAfter
 	accepted map[int64]int64     // by node: newest session that said a complete hello to this process
 	live     map[int64]logItem   // by run
 }
 
 func newContacts() *contacts {
-	return &contacts{seen: map[int64]time.Time{}, accepted: map[int64]int64{}, live: map[int64]logItem{}}
+	return &contacts{seen: map[int64]time.Time{}, since: map[int64]time.Time{}, accepted: map[int64]int64{}, live: map[int64]logItem{}}
 }
 
 // touch notes that a node was heard.
 func (c *contacts) touch(nodeID int64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if before, known := c.seen[nodeID]; !known || now.Sub(before) > unreachableAfter {
+		c.since[nodeID] = now
+	}
 	c.seen[nodeID] = now
+}
+
+// heardSince is since when a node is heard without a gap; found is false when this process never heard it.
+func (c *contacts) heardSince(nodeID int64) (since time.Time, found bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since, found = c.since[nodeID]
+	return since, found
 }
 
 func (c *contacts) accept(nodeID, session int64) {

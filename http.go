@@ -46,10 +46,17 @@ func doorRoutes() []route {
 		{"GET " + v1 + "/runs/{run}", scopeRead, (*server).getRun, "One run: 12.2, 12 (newest attempt of job 12), r40, last, a name or a uid."},
 		{"GET " + v1 + "/runs/{run}/log", scopeRead, (*server).getRunLog, "Lines of the log that the server keeps: the first 200 and the last 2,000."},
 		{"GET " + v1 + "/runs/{run}/log/raw", scopeRead, (*server).getRunLogRaw, "The whole log file, byte for byte, read from its node. Takes Range."},
+		{"GET " + v1 + "/runs/{run}/checkpoints", scopeRead, (*server).getRunCheckpoints, "Checkpoints of a run, the highest step first; with after in the order they were found, wait=25 waits for one. Filter: state."},
+		{"GET " + v1 + "/checkpoints/{id}", scopeRead, (*server).getCheckpoint, "One checkpoint, with the metrics at its step."},
+		{"GET " + v1 + "/runs/{run}/metrics", scopeRead, (*server).getRunMetrics, "Curves: points [step, at_ms, value], or with max_points=1..10000 and more than that buckets [step, at_ms, min, max, mean, count]. name= (shown name or tag, repeatable), pattern= (* stands for anything, / too), from= and to= on x=step|wall|relative (times in ms, relative to the start), attempts=run|trained|all, after= and wait=."},
 		{"GET " + v1 + "/events", scopeRead, (*server).getEvents, "Events, newest first; with after oldest first. Filters: type, severity (at least), run, job."},
 		{"GET " + v1 + "/nodes", scopeRead, (*server).getNodes, "All nodes with their slots."},
 		{"GET " + v1 + "/nodes/{node}", scopeRead, (*server).getNode, "One node."},
+		{"POST " + v1 + "/nodes:join-code", scopeAdmin, (*server).postJoinCode, "Make a code by which one machine can join: it works once, for 10 minutes."},
 		{"GET " + v1 + "/slots", scopeRead, (*server).getSlots, "All slots with their holders."},
+		{"POST " + v1 + "/login", scopePublic, (*server).postLogin, "Exchange a token, or the code of a login link, for a token of a page's own."},
+		{"POST " + v1 + "/login-links", scopeRead, (*server).postLoginLink, "Make a login link that works once, for 10 minutes."},
+		{"POST " + v1 + "/logout", scopeRead, (*server).postLogout, "End the page token that asks."},
 		{"GET " + v1 + "/tokens", scopeAdmin, (*server).getTokens, "Tokens, without their secrets."},
 		{"POST " + v1 + "/tokens", scopeAdmin, (*server).postToken, "Make a token. The answer is the only one that holds its secret."},
 		{"DELETE " + v1 + "/tokens/{id}", scopeAdmin, (*server).deleteToken, "Revoke a token, at once."},
@@ -57,7 +64,7 @@ func doorRoutes() []route {
 }
 
 // allRoutes is the whole table.
-func (s *server) allRoutes() []route { return append(doorRoutes(), agentRoutes()...) }
+func (s *server) allRoutes() []route { return slices.Concat(doorRoutes(), agentRoutes(), pageRoutes()) }
 
 // caller is who sent a request.
 type caller struct {
@@ -151,7 +158,7 @@ func (d *doors) answer(rt route, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := rt.handle(d.s, aw, r); err != nil {
-		d.fail(aw, r, err)
+		d.fail(aw, r, d.slowGuesses(rt, r, err))
 	}
 	if writes(r.Method) && rt.scope != scopeAgent && rt.scope != scopePublic && !ex.audited {
 		d.note(r, "audit", d.s.store.write(r.Context(), func(t *tx) error { return auditTx(t, r, aw.status) }))
@@ -236,6 +243,7 @@ func routeNouns() []string {
 	for _, rt := range doorRoutes() {
 		if _, path, ok := strings.Cut(rt.pattern, "/api/v1/"); ok {
 			noun, _, _ := strings.Cut(path, "/")
+			noun, _, _ = strings.Cut(noun, ":")
 			nouns = append(nouns, noun)
 		}
 	}

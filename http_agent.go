@@ -14,6 +14,7 @@ import (
 // agentRoutes is the agent's part of the route table.
 func agentRoutes() []route {
 	return []route{
+		{"POST /api/v1/agent/join", scopePublic, (*server).agentJoin, "Exchange a join code for a token of this machine's own."},
 		{"POST /api/v1/agent/hello", scopeAgent, (*server).agentHello, "Who I am, what is alive here: complete and repeatable."},
 		{"GET /api/v1/agent/poll", scopeAgent, (*server).agentPoll, "What should I do: waits for a command that is not in have."},
 		{"POST /api/v1/agent/claim", scopeAgent, (*server).agentClaim, "May I start this run, or why I will not."},

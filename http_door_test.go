@@ -77,7 +77,7 @@ func TestDoorProblems(t *testing.T) {
 		{"IPv6", scopeRead, "GET", jobs, []string{"Host: [::1]:8600"}, "", 200, "", ""},
 		{"cross-site write", scopeWrite, "POST", jobs, []string{"Sec-Fetch-Site: cross-site"}, "{}", 403, codeCrossOrigin, ""},
 		{"foreign origin", scopeWrite, "POST", jobs, []string{"Origin: http://evil.example"}, "{}", 403, codeCrossOrigin, ""},
-		{"unknown route", scopeRead, "GET", "/api/v1/jbos", nil, "", 404, codeNotFound, "one of auth, events, jobs, nodes"},
+		{"unknown route", scopeRead, "GET", "/api/v1/jbos", nil, "", 404, codeNotFound, "one of auth, checkpoints, events, jobs"},
 		{"unknown route outside", "", "GET", "/jobs", nil, "", 404, codeNotFound, "/api/v1/"},
 		{"wrong method", scopeWrite, "DELETE", jobs, nil, "", 405, codeMethod, "GET, HEAD, POST"},
 		{"unknown job", scopeRead, "GET", jobs + "/99", nil, "", 404, codeNotFound, "gpuctl job list"},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,9 +22,9 @@ const (
 
 // doorGuard is what the checks remember.
 type doorGuard struct {
-	hosts    map[string]bool // lower case, no port
-	wildcard bool            // bound to every address: each own one is a name of ours
-	origin   *http.CrossOriginProtection
+	hosts  map[string]bool // lower case, no port
+	beyond bool            // others reach it: each address of the machine is a name of ours
+	origin *http.CrossOriginProtection
 
 	mu       sync.Mutex
 	since    time.Time           // begin of the present minute of bad tokens
@@ -41,15 +42,14 @@ func newDoorGuard(cfg serverConfig) *doorGuard {
 	names := append([]string{cfg.Host}, cfg.PublicHost...)
 	if name, err := os.Hostname(); err == nil { // a machine without a name has none to allow
 		short, _, _ := strings.Cut(name, ".")
-		names = append(names, name, short)
+		names = append(names, name, short, short+".local") // the last one by mDNS
 	}
 	for _, n := range names {
 		if n = hostOnly(n); n != "" {
 			g.hosts[n] = true
 		}
 	}
-	ip, err := netip.ParseAddr(hostOnly(cfg.Host))
-	g.wildcard = cfg.Host == "" || err == nil && ip.IsUnspecified()
+	g.beyond = beyondLoopback(cfg.Host)
 	return g
 }
 
@@ -64,7 +64,7 @@ func hostOnly(host string) string {
 // checkHost refuses names that are not ours: a page elsewhere whose name was made to point here (DNS rebinding) passes every other check.
 func (g *doorGuard) checkHost(host string) error {
 	h := hostOnly(host)
-	if g.hosts[h] || g.wildcard && ownAddress(h) {
+	if g.hosts[h] || g.beyond && ownAddress(h) {
 		return nil
 	}
 	return newProblem(codeHost, "add it to public_host in "+serverYAML, "%q is not a name of this server", h)
@@ -76,16 +76,8 @@ func ownAddress(h string) bool {
 	if err != nil {
 		return false
 	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, a := range own {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == ip.Unmap().WithZone("") {
-			return true
-		}
-	}
-	return false
+	own, err := machineAddresses()
+	return err == nil && slices.Contains(own, ip.Unmap().WithZone(""))
 }
 
 // checkOrigin refuses writes that a browser sends from another site.
@@ -123,26 +115,59 @@ func (d *doors) authenticate(r *http.Request) (knownToken, error) {
 	}
 	now := time.Now()
 	var k knownToken
-	var expires, revoked *int64
 	var found bool
 	err := d.s.store.read(r.Context(), func(c *conn) (err error) {
-		found, err = c.one("SELECT id, name, scope, node_id, expires_ms, revoked_ms, last_used_ms FROM tokens WHERE hash = ?",
-			[]any{tokenHash(text)}, &k.tokenID, &k.name, &k.scope, &k.nodeID, &expires, &revoked, &k.lastUsedMS)
+		k, found, err = readTokenByText(c, text, now)
 		return err
 	})
 	switch {
 	case err != nil:
 		return knownToken{}, err
 	case !found && d.guard.tooManyBad(r.RemoteAddr, now):
-		return knownToken{}, newProblem(codeRateLimited, "wait a minute, then send a good token", "too many unknown tokens from this address")
+		return knownToken{}, tooManyGuesses()
 	case !found:
 		return knownToken{}, newProblem(codeUnauthorized, hint, "this token is not known")
-	case revoked != nil:
-		return knownToken{}, newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s was revoked", k.name)
-	case expires != nil && *expires <= now.UnixMilli():
-		return knownToken{}, newProblem(codeUnauthorized, "ask for a new one: gpuctl token create", "the token %s has expired", k.name)
 	}
 	return k, nil
+}
+
+func tooManyGuesses() error {
+	return newProblem(codeRateLimited, "wait a minute, then send a good token", "too many unknown tokens from this address")
+}
+
+// slowGuesses counts what a public route refused for its token or code as an unknown token: logging in is no way around the limit.
+func (d *doors) slowGuesses(rt route, r *http.Request, err error) error {
+	p, known := asProblem(err)
+	if known && rt.scope == scopePublic && p.Code == codeUnauthorized && d.guard.tooManyBad(r.RemoteAddr, time.Now()) {
+		return tooManyGuesses()
+	}
+	return err
+}
+
+// readTokenByText finds a token by its text. One that was revoked or has expired is a problem.
+func readTokenByText(c *conn, text string, now time.Time) (k knownToken, found bool, err error) {
+	var expires, revoked *int64
+	found, err = c.one("SELECT id, name, scope, node_id, expires_ms, revoked_ms, last_used_ms FROM tokens WHERE hash = ?",
+		[]any{tokenHash(text)}, &k.tokenID, &k.name, &k.scope, &k.nodeID, &expires, &revoked, &k.lastUsedMS)
+	if err != nil || !found {
+		return knownToken{}, false, err
+	}
+	return k, true, stillGood(k.name, k.scope, expires, revoked, now.UnixMilli())
+}
+
+// stillGood says whether a token that exists may be used.
+func stillGood(name, scope string, expires, revoked *int64, nowMS int64) error {
+	hint := "ask for a new one: gpuctl token create"
+	if scope == scopeAgent {
+		hint = "on the server: gpuctl node join; on that machine what it prints"
+	}
+	switch {
+	case revoked != nil:
+		return newProblem(codeUnauthorized, hint, "the token %s was revoked", name)
+	case expires != nil && *expires <= nowMS:
+		return newProblem(codeUnauthorized, hint, "the token %s has expired", name)
+	}
+	return nil
 }
 
 // tooManyBad counts an unknown token and reports whether its address has sent too many of them in this minute.

@@ -16,8 +16,24 @@ func (s *server) nodeViews(c *conn, id *int64, started, now time.Time) ([]nodeVi
 		views[i] = n.view
 		views[i].LastSeenMS = seen.UnixMilli()
 		views[i].State = n.shownState(s.inc.current(), seen, started, now)
+		views[i].StateMS = s.stateSince(n, views[i].State, seen, started)
 	}
 	return views, err
+}
+
+// stateSince is since when a node is in the state that is shown; nil when that is not known.
+func (s *server) stateSince(n nodeStored, state string, seen, started time.Time) *int64 {
+	at := started
+	switch heard, found := s.contacts.heardSince(n.id); {
+	case state == nodeUnreachable:
+		at = seen.Add(unreachableAfter)
+	case state == nodeReady && !found:
+		return nil
+	case state == nodeReady:
+		at = heard
+	}
+	ms := at.UnixMilli()
+	return &ms
 }
 
 func (s *server) getNodes(w http.ResponseWriter, r *http.Request) error {

@@ -27,7 +27,7 @@ type queryArgs struct {
 	err error
 }
 
-// queryOf takes the parameters of r; names are those that the route knows.
+// queryOf takes the parameters of r; names are those that the route knows, one that ends in ... may be given more than once.
 func queryOf(r *http.Request, names ...string) *queryArgs {
 	v, err := url.ParseQuery(r.URL.RawQuery)
 	q := &queryArgs{v: v}
@@ -36,6 +36,7 @@ func queryOf(r *http.Request, names ...string) *queryArgs {
 	}
 	for name, values := range v {
 		switch {
+		case slices.Contains(names, name+"..."):
 		case !slices.Contains(names, name) && len(names) == 0:
 			q.refuse("leave it out", "unknown parameter %q", name)
 		case !slices.Contains(names, name):
@@ -67,6 +68,32 @@ func (q *queryArgs) number(name string, def, most int64) int64 {
 		return def
 	}
 	return n
+}
+
+// signed reads a whole number; nil when it is left out.
+func (q *queryArgs) signed(name string) *int64 {
+	text := q.v.Get(name)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		q.refuse("give a whole number", "%s is a whole number, not %q", name, text)
+		return nil
+	}
+	return &n
+}
+
+// word reads one word of a closed set; the first of it when it is left out.
+func (q *queryArgs) word(name string, known ...string) string {
+	text := q.v.Get(name)
+	if text == "" {
+		return known[0]
+	}
+	if !slices.Contains(known, text) {
+		q.refuse("known: "+strings.Join(known, ", "), "%s has no %q", name, text)
+	}
+	return text
 }
 
 // limit reads how many items a page has, at least one.

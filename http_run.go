@@ -2,7 +2,10 @@ package main
 
 // Runs over HTTP: list and show.
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 func (s *server) getRuns(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, "job", "state", "node", "project", "limit", "after", "before")
@@ -17,8 +20,15 @@ func (s *server) getRuns(w http.ResponseWriter, r *http.Request) error {
 				return err
 			}
 		}
-		runs, err = listRuns(c, f)
-		return err
+		if runs, err = listRuns(c, f); err != nil {
+			return err
+		}
+		for i := range runs.Items {
+			if err := s.addProgress(c, &runs.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
 	}); err != nil {
 		return err
 	}
@@ -35,9 +45,18 @@ func (s *server) getRun(w http.ResponseWriter, r *http.Request) error {
 		if err == nil {
 			view, err = readRunView(c, id)
 		}
+		if err == nil {
+			err = s.addProgress(c, &view)
+		}
 		return err
 	}); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, view)
+}
+
+// addProgress says how far a run is. What is not finished of its log is known to this process only.
+func (s *server) addProgress(c *conn, v *runView) (err error) {
+	v.Progress, err = readProgress(c, v.UID, s.liveLine, time.Now().UnixMilli())
+	return err
 }

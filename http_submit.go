@@ -39,7 +39,10 @@ func checkSubmit(q *jobRequest) (warnings []string, err error) {
 		return nil, err
 	}
 	q.Env = env
-	if err := checkArgsSize(q.Argv, q.Env); err != nil {
+	if err := checkCapture(q.Capture); err != nil {
+		return nil, err
+	}
+	if err := checkArgsSize(q.Argv, q.wholeEnv()); err != nil {
 		return nil, err
 	}
 	for _, check := range []func(*jobRequest) error{checkSubmitNames, checkSubmitPlace, checkSubmitTimes, checkSubmitExtras} {
@@ -107,6 +110,29 @@ func validEnvName(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// checkCapture checks a captured environment; our own variables in it are left out without a word: nobody gave them.
+func checkCapture(k *envCapture) error {
+	if k == nil {
+		return nil
+	}
+	if k.Machine == "" || len(k.Machine) > nameMostRunes {
+		return newProblem(codeInvalid, "send machine_id of a node, or put the variables into env", "capture.machine is empty or too long")
+	}
+	env, _, err := checkEnv(k.Env)
+	k.Env = env
+	return err
+}
+
+// wholeEnv is what a node of the submitter's machine gets.
+func (q *jobRequest) wholeEnv() map[string]string {
+	if q.Capture == nil {
+		return q.Env
+	}
+	all := maps.Clone(q.Capture.Env)
+	maps.Copy(all, q.Env)
+	return all
 }
 
 func checkArgsSize(argv []string, env map[string]string) error {

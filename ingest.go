@@ -27,6 +27,7 @@ type ingestLine struct {
 	logs    []logItem
 	facts   []factItem
 	samples []nodeSample
+	points  []ingestPoints
 }
 
 func (s *server) agentBatch(w http.ResponseWriter, r *http.Request) error {
@@ -96,6 +97,7 @@ func batchBody(r *http.Request) ([]byte, error) {
 // parseBatch reads and checks all lines. No I/O.
 func parseBatch(raw []byte) ([]ingestLine, error) {
 	var out []ingestLine
+	var points pointsReader
 	for n := 1; len(raw) > 0; n++ {
 		var text []byte
 		text, raw, _ = bytes.Cut(raw, []byte{'\n'})
@@ -106,6 +108,10 @@ func parseBatch(raw []byte) ([]ingestLine, error) {
 			continue
 		}
 		l, err := parseLine(text, n)
+		if err == nil && l.Kind == kindPoints && len(l.Items) > 0 {
+			l.points, err = points.read(l.Items, l.srcKind)
+			l.Items = nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -128,12 +134,9 @@ func parseLine(text []byte, n int) (ingestLine, error) {
 	}
 	bad := func(why string) error { return newProblem(codeInvalid, "", "line %d: %s", n, why) }
 	switch {
-	case l.Kind == kindPoints:
-		return l, bad("points are not taken by this server")
-	case !slices.Contains([]string{kindLog, kindFacts, kindNode, kindSkip, kindLive}, l.Kind):
+	case !slices.Contains([]string{kindLog, kindFacts, kindNode, kindPoints, kindSkip, kindLive}, l.Kind):
 		return l, bad("kind " + l.Kind + " is not known")
-	case l.Kind == kindLive && l.srcKind != kindLog, l.Kind != kindSkip && l.Kind != kindLive && l.Kind != l.srcKind,
-		!slices.Contains([]string{kindLog, kindFacts, kindNode}, l.srcKind):
+	case l.Kind == kindLive && l.srcKind != kindLog, l.Kind != kindSkip && l.Kind != kindLive && l.Kind != kindOfSource(l.srcKind):
 		return l, bad("kind " + l.Kind + " does not go with source " + l.Src)
 	case l.Gen < 0 || l.From < 0 || l.To < l.From:
 		return l, bad("gen, from and to are out of order")
@@ -172,6 +175,14 @@ func parseLine(text []byte, n int) (ingestLine, error) {
 		}
 	}
 	return l, nil
+}
+
+// kindOfSource is the kind of the lines that a source of a kind has.
+func kindOfSource(kind string) string {
+	if kind == sourceTB || kind == sourceSDK {
+		return kindPoints
+	}
+	return kind
 }
 
 // strictJSON decodes exactly one value without unknown fields.

@@ -23,6 +23,7 @@ type batchApply struct {
 	t       *tx
 	node    int64
 	sources map[string]*applySource
+	series  map[batchSeries]*seriesRow // that got points
 	refused map[string]string
 }
 
@@ -30,14 +31,14 @@ type batchApply struct {
 type applySource struct {
 	sourceState
 	kind, uid string
-	run       *runNow // of a log
+	run       *runNow // of a log, or of points
 	dirty     bool
 	logged    bool // lines came: what was shown as live is stale
 	live      bool // named by a live line only so far
 }
 
 func newBatchApply(s *server, t *tx, node int64) *batchApply {
-	return &batchApply{s: s, t: t, node: node, sources: map[string]*applySource{}, refused: map[string]string{}}
+	return &batchApply{s: s, t: t, node: node, sources: map[string]*applySource{}, series: map[batchSeries]*seriesRow{}, refused: map[string]string{}}
 }
 
 // apply takes all lines in order and writes the cursors.
@@ -62,6 +63,9 @@ func (b *batchApply) apply(lines []ingestLine) error {
 		if err := b.line(src, l); err != nil {
 			return fmt.Errorf("apply line %d of %s: %w", i+1, l.Src, err)
 		}
+	}
+	if err := b.saveSeries(); err != nil {
+		return err
 	}
 	for name, src := range b.sources {
 		if !src.dirty {
@@ -103,10 +107,11 @@ func (b *batchApply) source(l *ingestLine) (*applySource, error) {
 		return src, nil
 	}
 	src.owner = me
-	if kind != kindLog {
+	runUID, ofRun := sourceRun(kind, uid)
+	if !ofRun {
 		return src, nil
 	}
-	r, found, err := loadRunByUID(b.t.conn, uid)
+	r, found, err := loadRunByUID(b.t.conn, runUID)
 	switch {
 	case err != nil:
 		return nil, err
@@ -151,6 +156,8 @@ func (b *batchApply) line(src *applySource, l *ingestLine) error {
 		err = b.factItems(src, l)
 	case kindNode:
 		err = b.samples(src, l)
+	case kindPoints:
+		err = b.pointItems(src, l)
 	case kindSkip:
 		err = b.skip(src, l)
 	}
@@ -174,6 +181,15 @@ func (b *batchApply) truncated(src *applySource, l *ingestLine) error {
 		return nil
 	}
 	r := src.run
+	if src.kind != kindLog {
+		return addEventTx(b.t, newEvent{
+			typ: "TB_FILE_TRUNCATED", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID, actor: actorAgent,
+			message: fmt.Sprintf("run %s: a file with its metrics was cut or replaced after %d bytes; the points before are kept, it is read from its begin again",
+				r.label(), src.Off),
+			data:  map[string]any{"source": l.Src, "generation": src.Gen, "taken_bytes": src.Off, "records": src.N},
+			dedup: fmt.Sprintf("truncated:%s:%d", l.Src, src.Gen),
+		})
+	}
 	return addEventTx(b.t, newEvent{
 		typ: "LOG_TRUNCATED", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID, actor: actorAgent,
 		message: fmt.Sprintf("run %s: its log was cut or replaced after %d bytes; the lines before are kept. `> /dev/stderr` in a script does this: write `>&2`",
@@ -223,7 +239,7 @@ func (b *batchApply) logLines(src *applySource, l *ingestLine) error {
 }
 
 func (b *batchApply) trimRing(src *applySource) error {
-	if src.run == nil || src.N <= logRingLines {
+	if src.kind != kindLog || src.N <= logRingLines {
 		return nil
 	}
 	_, err := b.t.exec("DELETE FROM log_lines WHERE run_id = ? AND n <= ?", src.run.id, src.N-logRingLines)
@@ -310,6 +326,10 @@ func (b *batchApply) fact(f factItem) (why string, err error) {
 		return "", err
 	case "event":
 		return b.factEvent(f, r)
+	case "checkpoint":
+		return b.factCheckpoint(f, r)
+	case "checkpoint_gone":
+		return b.factCheckpointGone(f, r)
 	}
 	return fmt.Sprintf("fact %q: kind %q is not known", f.Key, f.Kind), nil
 }
@@ -346,14 +366,20 @@ func (b *batchApply) record(l *ingestLine, store func() error) error {
 	return err
 }
 
-// reject sets a record aside; the newest are kept. Told once a source.
-func (b *batchApply) reject(l *ingestLine, why string) error {
+// setAside keeps why a record is left out; the newest are kept.
+func (b *batchApply) setAside(l *ingestLine, why string) error {
 	id, err := b.t.insert("INSERT INTO rejects (source, gen, from_off, to_off, why, at_ms) VALUES (?,?,?,?,?,?)",
 		l.Src, l.Gen, l.From, l.To, why[:min(len(why), 1000)], b.t.nowMS)
 	if err != nil {
 		return err
 	}
-	if _, err := b.t.exec("DELETE FROM rejects WHERE id <= ?", id-rejectsKept); err != nil {
+	_, err = b.t.exec("DELETE FROM rejects WHERE id <= ?", id-rejectsKept)
+	return err
+}
+
+// reject sets a record aside. Told once a source.
+func (b *batchApply) reject(l *ingestLine, why string) error {
+	if err := b.setAside(l, why); err != nil {
 		return err
 	}
 	e := newEvent{
@@ -388,7 +414,7 @@ func (b *batchApply) showLive(lines []ingestLine) {
 		switch {
 		case l.Kind == kindLive && !src.Done:
 			b.s.contacts.setLive(src.run.id, &l.logs[0])
-		case l.Kind == kindLive || len(l.logs) > 0 || l.End:
+		case src.kind == kindLog && (l.Kind == kindLive || len(l.logs) > 0 || l.End):
 			b.s.contacts.setLive(src.run.id, nil)
 		}
 		b.s.hub.ring(bellRun(src.run.id))

@@ -19,6 +19,7 @@ const (
 	outJSON   = "json"
 	outNDJSON = "ndjson"
 	outName   = "name"
+	outCSV    = "csv" // where a command takes it
 )
 
 var outFormats = []string{outTable, outWide, outJSON, outNDJSON, outName}

@@ -219,18 +219,6 @@ func TestQuoteArgv(t *testing.T) {
 	}
 }
 
-func TestSnapshotText(t *testing.T) {
-	raw := json.RawMessage(`{"os":"linux 6.1 amd64","cpus":8,"python":{"version":"3.12.1"},"packages":{"virtual_env":"/v"},"git":{"commit":"0123456789abcdef","branch":"main","dirty":true}}`)
-	if got, want := snapshotText(raw), "python 3.12.1, venv /v, git 0123456789ab on main with uncommitted changes, linux 6.1 amd64, 8 CPUs"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	for _, bad := range []string{"", "null", "[1]", "{"} {
-		if got := snapshotText(json.RawMessage(bad)); got != "" {
-			t.Errorf("%q gives %q", bad, got)
-		}
-	}
-}
-
 // busyStatus is the fullest page that status must hold on a screen.
 func busyStatus() statusView {
 	st := statusView{Version: "v1", NowMS: goldenNow.UnixMilli(), StartedMS: *agoMS(50 * time.Hour), Jobs: map[string]int64{jobRunning: 9, jobQueued: 70, jobFailed: 12345}}

@@ -31,11 +31,11 @@ func (p *printer) paint(code, text string) string {
 // stateColour is the colour of a word that is a state, a severity or the health of something.
 func stateColour(word string) string {
 	switch strings.ToUpper(word) {
-	case jobSucceeded, "READY", "OK":
+	case jobSucceeded, "READY", "OK", "COMPLETE":
 		return green
 	case jobFailed, "CRITICAL", "UNREACHABLE":
 		return red
-	case jobLost, jobCancelling, jobCancelled, "WARNING", "RECOVERING":
+	case jobLost, jobCancelling, jobCancelled, "WARNING", "RECOVERING", "INCOMPLETE":
 		return yellow
 	case jobRunning, runAlive, runStarting, runExiting:
 		return cyan

@@ -15,6 +15,7 @@ package main
 //	exit.json   supervisor (agent when the supervisor died): the tree is empty, this is how it ended
 //	supervisor.log  what the supervisor had to say, normally nothing
 //	snapshot.json   agent: the environment was looked at and told
+//	checkpoints.json  agent: which checkpoints were told
 //	sdk.jsonl   metrics written by the process, where it does
 
 import (

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -17,6 +18,7 @@ const (
 	walWorth    = 4 << 20          // a smaller WAL is left alone
 	pauseIs     = 30 * time.Second // a gap between two steps that means: this process slept
 	sealsAtOnce = 16
+	mendsAtOnce = 64 // steps of sealing points, of at most two chunks each, before the logs are looked at again
 )
 
 // timers is the state of the timers' loop. resumed is when this process began to listen, or woke up: silence before it counts for nothing.
@@ -174,12 +176,16 @@ func (s *server) silentTx(t *tx, r runNow) error {
 	})
 }
 
-// sealStep makes one blob of the log of each run that is over and drained, and keeps the incarnation file near the numbers given.
+// sealStep makes one blob of the log of each run that is over and drained, packs the points of such runs, and keeps the incarnation file near
+// the numbers given.
 func (s *server) sealStep(ctx context.Context, _ time.Time) (time.Duration, error) {
-	var due []int64
+	var due, series []int64
 	var highest map[string]int64
 	err := s.store.read(ctx, func(c *conn) (err error) {
 		if due, err = sealable(c, sealsAtOnce); err != nil {
+			return err
+		}
+		if series, err = sealableSeries(c, mendsAtOnce); err != nil {
 			return err
 		}
 		highest, err = highestNumbers(c)
@@ -199,10 +205,30 @@ func (s *server) sealStep(ctx context.Context, _ time.Time) (time.Duration, erro
 			return sealEvery, err
 		}
 	}
-	if len(due) == sealsAtOnce {
+	more, err := s.sealSeriesStep(ctx, series)
+	if err == nil && (more || len(due) == sealsAtOnce) {
 		return 0, nil
 	}
-	return sealEvery, nil
+	return sealEvery, err
+}
+
+// sealSeriesStep does at most mendsAtOnce steps of sealing; more says that there is more to do. A series that cannot be read keeps none of
+// the others from it.
+func (s *server) sealSeriesStep(ctx context.Context, series []int64) (more bool, err error) {
+	var errs []error
+	steps := 0
+	for _, id := range series {
+		for sealed := false; !sealed; steps++ {
+			if steps == mendsAtOnce {
+				return true, errors.Join(errs...)
+			}
+			if sealed, err = s.store.sealSeries(ctx, id); err != nil {
+				errs = append(errs, fmt.Errorf("seal the points of series %d: %w", id, err))
+				break
+			}
+		}
+	}
+	return len(series) == mendsAtOnce, errors.Join(errs...)
 }
 
 // walStep shrinks the WAL when it has grown.

@@ -26,6 +26,14 @@ func (s *server) offerTx(t *tx, p offerPlan) error {
 	if err := readColumns(jsonColumn{argv, &start.Argv}, jsonColumn{env, &start.Env}, jsonColumn{watch, &start.Watch}, jsonColumn{tb, &start.TB}); err != nil {
 		return fmt.Errorf("read job %d: %w", p.jobID, err)
 	}
+	var err error
+	if start.Env, err = withCapture(t.conn, p.jobID, p.node.id, start.Env); err != nil {
+		return err
+	}
+	whole, err := json.Marshal(start.Env)
+	if err != nil {
+		return err
+	}
 	slots, err := json.Marshal(start.Slots)
 	if err != nil {
 		return err
@@ -35,8 +43,8 @@ func (s *server) offerTx(t *tx, p offerPlan) error {
 		return err
 	}
 	run, err := t.insert(`INSERT INTO runs (uid, job_id, source, name, node_id, state, argv, env, working_dir, slots, offered_ms, config, project_id, experiment_id)
-		SELECT ?, id, 'job', name, ?, 'OFFERED', argv, env, working_dir, ?, ?, config, project_id, experiment_id FROM jobs WHERE id = ?`,
-		start.RunUID, p.node.id, string(slots), t.nowMS, p.jobID)
+		SELECT ?, id, 'job', name, ?, 'OFFERED', argv, ?, working_dir, ?, ?, config, project_id, experiment_id FROM jobs WHERE id = ?`,
+		start.RunUID, p.node.id, string(whole), string(slots), t.nowMS, p.jobID)
 	if err != nil {
 		return fmt.Errorf("write run: %w", err)
 	}

@@ -16,7 +16,9 @@ func (s *server) whyTx(c *conn, jobID int64, now time.Time) (whyView, error) {
 	}
 	v := whyView{JobID: jobID, State: j.state, Reasons: []whyReason{}}
 	if j.state != jobQueued {
-		v.Summary, err = s.whereIs(c, j)
+		if v.Summary, err = s.whereIs(c, j); err == nil && !jobOver(j.state) { // one that is over has them in its detail
+			v.Reasons, err = refusedBy(c, jobID, v.Reasons)
+		}
 		return v, err
 	}
 	var priority, rank, notBefore int64
@@ -56,6 +58,20 @@ func (s *server) whyTx(c *conn, jobID int64, now time.Time) (whyView, error) {
 		v.Summary += fmt.Sprintf(" (and %d more reasons)", n-1)
 	}
 	return v, nil
+}
+
+// refusedBy adds a reason for each node that refused a job which does not wait any more.
+func refusedBy(c *conn, jobID int64, reasons []whyReason) ([]whyReason, error) {
+	err := c.each(`SELECT n.name, x.detail, x.why FROM job_exclusions x JOIN nodes n ON n.id = x.node_id WHERE x.job_id = ? ORDER BY n.name`,
+		[]any{jobID}, func(get func(...any) error) error {
+			var name, detail, why string
+			if err := get(&name, &detail, &why); err != nil {
+				return err
+			}
+			reasons = append(reasons, whyReason{Type: "node_refused", Node: name, Detail: fmt.Sprintf("%s refused it: %s (%s)", name, detail, why)})
+			return nil
+		})
+	return reasons, err
 }
 
 // whereIs says in one sentence where a job is that does not wait.

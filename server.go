@@ -34,8 +34,10 @@ type server struct {
 	timers   timers // used by the timers' loop only
 	told     int64  // newest event in the log; used by the log's loop only
 	loops    []*loop
+	packing  seriesPacker // used in write transactions only
+	curves   seriesCache
 	started  time.Time
-	baseURL  string // "http://127.0.0.1:8600"
+	baseURL  string // how this machine reaches it: "http://127.0.0.1:8600"
 
 	helloing sync.Mutex    // one hello at a time
 	stopping chan struct{} // closed when the server stops: long-polls end
@@ -87,10 +89,10 @@ func newServer(ctx context.Context, o serverOptions) (s *server, err error) {
 		return s, err
 	}
 	addr := net.JoinHostPort(s.cfg.Host, strconv.Itoa(s.cfg.Port))
-	if s.listener, err = net.Listen("tcp", addr); err != nil {
+	if s.listener, err = net.Listen(listenNetwork(s.cfg.Host), addr); err != nil {
 		return s, newProblem(codeUnavailable, "stop what listens there, or choose another port: --port 8601", "listen on %s: %v", addr, err)
 	}
-	s.baseURL = "http://" + s.listener.Addr().String()
+	s.baseURL = localURL(s.listener.Addr())
 	s.loops = []*loop{
 		{name: "scheduler", log: s.log, step: s.schedStep, wake: func() <-chan struct{} { return s.hub.listen(bellSched) }},
 		{name: "timers", log: s.log, step: s.timersStep},
@@ -144,7 +146,7 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	err := writeAtomic(filepath.Join(s.cfg.DataDir, addressFile), []byte(s.baseURL+"\n"))
 	if err == nil {
-		s.log.Info("listening", "address", s.baseURL, "incarnation", s.inc.current())
+		s.log.Info("listening", "address", s.baseURL, "host", s.cfg.Host, "incarnation", s.inc.current())
 		select {
 		case <-ctx.Done():
 		case err = <-served:

@@ -1,20 +1,14 @@
 package main
 
-// What a start checks and a first start writes: the data folder, the tokens that live in files, the address to listen on.
+// What a start checks and a first start writes: the data folder, the tokens that live in files.
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -84,9 +78,6 @@ func (s *server) closeToOthers(path string) {
 	}
 }
 
-// adminTokenLine is an admin_token that server.yaml names without giving one.
-var adminTokenLine = regexp.MustCompile(`(?m)^admin_token[ \t]*:.*\n?`)
-
 // setAdminToken puts the token into server.yaml, mode 0600, in the place of an empty one or at the end, and leaves the rest of the file as
 // its owner wrote it. A file that would not be read back so is refused: the next start could not use it.
 func setAdminToken(path, token string) error {
@@ -94,14 +85,8 @@ func setAdminToken(path, token string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	line := []byte("admin_token: " + token + "\n")
-	if at := adminTokenLine.FindIndex(text); at != nil {
-		text = slices.Concat(text[:at[0]], line, text[at[1]:])
-	} else {
-		if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
-			text = append(text, '\n')
-		}
-		text = append(text, line...)
+	if text, err = withYAMLLine(text, "admin_token", token); err != nil {
+		return err
 	}
 	var back serverConfig
 	if err := parseYAML(path, text, &back); err != nil || back.AdminToken != token {
@@ -109,74 +94,4 @@ func setAdminToken(path, token string) error {
 			"%s has no place where the admin token could be written", path)
 	}
 	return writeAtomic(path, text)
-}
-
-// checkBind looks at the address to listen on: loopback is fine, a private range is said, a public one over plain HTTP has to be meant.
-// 0.0.0.0 counts as the worst address of the machine.
-func checkBind(cfg serverConfig, log *slog.Logger) error {
-	worst, err := worstAddress(cfg.Host)
-	if err != nil {
-		return newProblem(codeUsage, "set host in server.yaml to an address of this machine", "host %q: %v", cfg.Host, err)
-	}
-	switch {
-	case worst.IsLoopback():
-	case worst.IsPrivate() || worst.IsLinkLocalUnicast() || carrierGrade.Contains(worst):
-		log.Warn("listening beyond this machine over plain HTTP: whoever sees this network sees the tokens", "host", cfg.Host)
-	case !cfg.InsecureHTTP:
-		return newProblem(codeUsage, "listen on 127.0.0.1 or a private address, or set insecure_http: true in server.yaml",
-			"host %s is reachable at the public address %s, and plain HTTP shows the tokens", cfg.Host, worst)
-	}
-	return nil
-}
-
-// carrierGrade is 100.64.0.0/10: Tailscale and carrier-grade NAT, not reachable from the internet.
-var carrierGrade = netip.MustParsePrefix("100.64.0.0/10")
-
-// worstAddress is the most public address that a host name or address makes the server reachable at.
-func worstAddress(host string) (netip.Addr, error) {
-	var all []netip.Addr
-	if a, err := netip.ParseAddr(host); err == nil && !a.IsUnspecified() {
-		all = []netip.Addr{a}
-	} else if err != nil {
-		ips, err := net.LookupIP(host)
-		if err != nil {
-			return netip.Addr{}, err
-		}
-		for _, ip := range ips {
-			if a, ok := netip.AddrFromSlice(ip); ok {
-				all = append(all, a)
-			}
-		}
-	} else {
-		addrs, err := net.InterfaceAddrs()
-		if err != nil {
-			return netip.Addr{}, err
-		}
-		for _, x := range addrs {
-			if n, ok := x.(*net.IPNet); ok {
-				if a, ok := netip.AddrFromSlice(n.IP); ok {
-					all = append(all, a)
-				}
-			}
-		}
-	}
-	if len(all) == 0 {
-		return netip.Addr{}, errors.New("it has no address")
-	}
-	rank := func(a netip.Addr) int {
-		switch {
-		case a.IsLoopback():
-			return 0
-		case a.IsPrivate() || a.IsLinkLocalUnicast() || carrierGrade.Contains(a):
-			return 1
-		}
-		return 2
-	}
-	worst := all[0].Unmap()
-	for _, a := range all {
-		if a = a.Unmap(); rank(a) > rank(worst) {
-			worst = a
-		}
-	}
-	return worst, nil
 }

@@ -1,6 +1,6 @@
 package main
 
-// A source that somebody else writes: now log.txt of a run. It is read where the server's cursor stands, checked against the file by
+// A source that somebody else writes: log.txt of a run, TensorBoard event files. It is read where the server's cursor stands, checked against the file by
 // fingerprint, with every read overlapping the last KiB. It never writes the file, keeps nothing on disk, and knows nothing of runs.
 
 import (
@@ -21,6 +21,8 @@ const (
 	fileLineTarget  = 128 << 10 // JSON of one line; a read of nothing but newlines would make 900 KiB
 	feedSliceBytes  = 4 << 10   // fed at once; 4 KiB of newlines make 120 KiB of JSON, so a line stays below batchLineMaxBytes
 	fillMaxBytes    = 4 << 20   // read in one fill: bars without a newline make few lines, the others wait meanwhile
+	wideChunkBytes  = 1 << 20   // one read of a backlog of points, and what a line of points stands for
+	hopChunkBytes   = 4 << 10   // first read behind a hop: there may be the next thing to hop over
 	liveEvery       = time.Second
 	timeKnownWithin = 2 * time.Second // a line read so soon after a look that saw the end gets the time of reading
 	brakeFree       = 3               // new generations in an hour without a wait
@@ -30,9 +32,13 @@ const (
 // fileDecoder turns bytes into items. Pure; started empty at a clean point it goes on alike (logFold is the model).
 type fileDecoder interface {
 	reset(off int64)
-	feed(b []byte, atMS int64)
-	flush(atMS int64)
+	// feed takes the first n bytes: all, unless it is full, wants to go back (hop), or could not read what it needs of the file (err).
+	feed(b []byte, atMS int64) (n int, err error)
+	flush(atMS int64) // no more bytes come; when hop is negative then, some come again, and flush too
 	clean() int64
+	full(line int) bool // what was made is worth a line of so many bytes of JSON, or nothing more can be made before it is taken
+	hop() int64         // from where it wants to be fed: so far ahead at most, or so far back
+	hopped(n int64)
 	made() (count int64, items []byte) // since the last taken: how many, and their JSON without brackets
 	taken()
 	live() string // what is unfinished, as it would show now; "" when there is nothing to show
@@ -57,7 +63,10 @@ type fileSource struct {
 
 	f     *os.File
 	fed   fedBytes
+	piece int64 // of the next read
+	load  int64 // read since the last line
 	limit int64 // final size, -1 while it is written
+	waits bool  // the end is not told yet, whatever the size
 	torn  bool  // shorter, or not what was read: a new generation as soon as what was made is acknowledged
 	scan  *skipScan
 	quiet int64 // no skip before the file is larger than this
@@ -77,8 +86,21 @@ type fileSource struct {
 // fileReader is the buffer for reading, and how large the pieces may be now.
 type fileReader struct {
 	buf   [printBytes + readChunkBytes]byte
-	slice int // at most feedSliceBytes
-	line  int // at most fileLineTarget
+	wide  []byte       // for a backlog of points, made when there is one
+	pack  seriesPacker // likewise
+	slice int          // at most feedSliceBytes
+	line  int          // at most fileLineTarget
+}
+
+// room is a buffer of n bytes.
+func (r *fileReader) room(n int64) []byte {
+	if n <= int64(len(r.buf)) {
+		return r.buf[:n]
+	}
+	if r.wide == nil {
+		r.wide = make([]byte, printBytes+wideChunkBytes)
+	}
+	return r.wide[:n]
 }
 
 func newFileSource(src, kind, path string, dec fileDecoder, read *fileReader, news func(sourceNews)) *fileSource {
@@ -120,7 +142,7 @@ func (s *fileSource) close() error {
 // align is the one way to find the place. A file that cannot be read now is looked at again by the next fill.
 func (s *fileSource) align(c wireCursor) {
 	s.seek(c)
-	s.torn, s.scan, s.quiet = false, nil, 0
+	s.torn, s.scan, s.quiet, s.load = false, nil, 0, 0
 	s.fed = fedBytes{pos: -1} // not looked at
 	s.seenSize, s.showed, s.showedAt = -1, "", time.Time{}
 }
@@ -143,7 +165,7 @@ func (s *fileSource) place(now time.Time) error {
 // newGeneration starts again at 0, in place of the present cursor.
 func (s *fileSource) newGeneration(now time.Time) {
 	s.renew()
-	s.torn, s.scan, s.quiet, s.seenSize = false, nil, 0, -1
+	s.torn, s.scan, s.quiet, s.load, s.seenSize = false, nil, 0, 0, -1
 	s.fed = fedBytes{}
 	s.dec.reset(0)
 	if len(s.opened) > 0 && s.replaced == s.cur {
@@ -161,7 +183,7 @@ func (s *fileSource) newGeneration(now time.Time) {
 		}
 		s.brake = now.Add(wait)
 		if k == 0 {
-			s.news(sourceNews{src: s.src, event: "SOURCE_FLAPPING", gen: s.gen, atMS: now.UnixMilli(), message: fmt.Sprintf("%d new generations of one log within an hour: it is truncated again and again, or two files go by one name", len(s.opened)), data: map[string]any{
+			s.news(sourceNews{src: s.src, event: "SOURCE_FLAPPING", gen: s.gen, atMS: now.UnixMilli(), message: fmt.Sprintf("%d new generations of one file within an hour: it is truncated again and again, or two files go by one name", len(s.opened)), data: map[string]any{
 				"generations": len(s.opened), "wait_s": wait.Seconds(),
 			}})
 		}
@@ -195,14 +217,14 @@ func (s *fileSource) unsent() int64 {
 	if s.cur.Done {
 		return 0
 	}
-	st, err := os.Stat(s.path)
+	size, err := s.size()
 	if err != nil {
 		return 0
 	}
-	if n := s.end(st.Size()) - s.cur.Off; n >= 0 {
+	if n := s.end(size) - s.cur.Off; n >= 0 {
 		return n
 	}
-	return st.Size()
+	return size
 }
 
 func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
@@ -215,7 +237,7 @@ func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
 	}
 	if !there {
 		s.caught = now
-		if s.limit >= 0 && len(s.pend) == 0 { // nothing is left that could be read
+		if s.limit >= 0 && !s.waits && len(s.pend) == 0 { // nothing is left that could be read
 			s.push(batchLine{Kind: s.kind, End: true}, s.from, s.prev, 0)
 		}
 		return false, nil
@@ -240,8 +262,8 @@ func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
 		if s.scan != nil || s.backlog(size) {
 			return s.skip(size, now)
 		}
-		final := s.limit >= 0 && s.fed.pos >= size
-		if size == s.fed.pos && st.Size() == s.seenSize && st.ModTime().Equal(s.seenTime) && !final {
+		final := s.limit >= 0 && !s.waits && s.fed.pos >= size
+		if size == s.fed.pos && s.dec.hop() >= 0 && st.Size() == s.seenSize && st.ModTime().Equal(s.seenTime) && !final {
 			s.caught = now
 			return false, nil
 		}
@@ -268,8 +290,12 @@ func (s *fileSource) fill(now time.Time, room int) (again bool, err error) {
 // step reads once, up to size, and feeds. more: the end of the file was not seen.
 func (s *fileSource) step(now time.Time, size int64, final bool) (n int, more bool, err error) {
 	have := s.fed.overlap()
-	want := max(0, min(readChunkBytes, size-s.fed.pos))
-	b := s.read.buf[:int64(len(have))+want]
+	hop := min(s.dec.hop(), max(0, size-s.fed.pos))
+	want := max(0, min(s.chunk(size), size-s.fed.pos))
+	if hop != 0 {
+		want = 0
+	}
+	b := s.read.room(int64(len(have)) + want)
 	got, err := s.f.ReadAt(b, s.fed.pos-int64(len(have)))
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, false, err
@@ -281,33 +307,78 @@ func (s *fileSource) step(now time.Time, size int64, final bool) (n int, more bo
 			return 0, false, err
 		}
 	}
+	if same && hop != 0 {
+		same, err = s.hop(hop)
+		if err != nil || same {
+			return hopChunkBytes, true, err // of work
+		}
+	}
 	if !same {
-		s.torn = true
-		s.dec.flush(0) // what was read of the last line is still sent: nobody will ever finish it
-		s.make(false)
+		s.tear()
 		return 0, true, nil
 	}
 	b = b[len(have):got]
+	s.piece *= 2
 	var atMS int64
 	if now.Sub(s.caught) <= timeKnownWithin {
 		atMS = now.UnixMilli()
 	}
-	for len(b) > 0 {
-		k := min(len(b), s.read.slice)
+	full := false
+	for len(b) > 0 && err == nil && !full && s.dec.hop() == 0 {
+		var k int
+		k, err = s.dec.feed(b[:min(len(b), s.read.slice)], atMS)
 		s.fed.eat(b[:k])
-		s.dec.feed(b[:k], atMS)
+		s.fed.settle(s.dec.clean())
 		b = b[k:]
 		n += k
-		if _, items := s.dec.made(); len(items) >= s.read.line {
-			break
-		}
+		full = s.dec.full(s.read.line)
 	}
-	if n == 0 && final {
+	end := n == 0 && final && err == nil && !full
+	if end {
 		s.dec.flush(atMS)
 	}
-	s.make(n == 0 && final)
-	s.fed.settle()
-	return n, n > 0, nil
+	more = n > 0 || full
+	if back := s.dec.hop(); back < 0 && err == nil {
+		end, more = false, true
+		if same, err = s.hop(back); err == nil && !same {
+			s.tear()
+			return n, true, nil
+		}
+	}
+	s.load += int64(n)
+	if s.kind != kindPoints || end || full || err != nil || s.fed.pos >= size || s.load >= wideChunkBytes {
+		s.make(end)
+	}
+	return n, more, err
+}
+
+// tear ends what was read of a file that is not the same any more: it is still sent.
+func (s *fileSource) tear() {
+	s.torn = true
+	s.dec.flush(0) // nobody will ever finish the last line
+	s.make(false)
+}
+
+// hop goes n bytes on, or back; ok is false when the file is not the same any more.
+func (s *fileSource) hop(n int64) (ok bool, err error) {
+	if ok, err = s.fed.jump(s.f, s.fed.pos+n, s.dec.clean()); ok {
+		s.dec.hopped(n)
+		s.piece = hopChunkBytes
+	}
+	return ok, err
+}
+
+// chunk is how much to read at once: ever more of a backlog of points, where nothing is hopped over.
+func (s *fileSource) chunk(size int64) int64 {
+	if s.kind != kindPoints {
+		return readChunkBytes
+	}
+	most := int64(readChunkBytes)
+	if size-s.fed.pos >= wideChunkBytes {
+		most = wideChunkBytes
+	}
+	s.piece = min(max(s.piece, hopChunkBytes), most)
+	return s.piece
 }
 
 func (s *fileSource) sameHead() (bool, error) {
@@ -323,9 +394,10 @@ func (s *fileSource) sameHead() (bool, error) {
 func (s *fileSource) make(end bool) {
 	count, items := s.dec.made()
 	to := s.dec.clean()
-	if count == 0 && to-s.from < emptyLineBytes && !end {
+	if count == 0 && to-s.from < emptyLineBytes && !end || !s.fed.knows(to) {
 		return
 	}
+	s.load = 0
 	l := batchLine{Kind: s.kind, End: end}
 	if count > 0 {
 		l.Items = make(json.RawMessage, 0, len(items)+2)

@@ -132,12 +132,13 @@ type hookDecoder struct {
 	hook func()
 }
 
-func (d *hookDecoder) feed(b []byte, atMS int64) {
-	d.logDecoder.feed(b, atMS)
+func (d *hookDecoder) feed(b []byte, atMS int64) (int, error) {
+	n, err := d.logDecoder.feed(b, atMS)
 	if d.hook != nil {
 		d.hook()
 		d.hook = nil
 	}
+	return n, err
 }
 
 func TestFileScripts(t *testing.T) {

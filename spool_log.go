@@ -21,11 +21,18 @@ func (d *logDecoder) reset(off int64) {
 	d.taken()
 }
 
-func (d *logDecoder) feed(b []byte, atMS int64) { d.add(d.fold.feed(b), atMS) }
-func (d *logDecoder) flush(atMS int64)          { d.add(d.fold.flush(), atMS) }
-func (d *logDecoder) clean() int64              { return d.fold.clean() }
-func (d *logDecoder) live() string              { return d.fold.live() }
-func (d *logDecoder) made() (int64, []byte)     { return d.count, d.json }
+func (d *logDecoder) feed(b []byte, atMS int64) (int, error) {
+	d.add(d.fold.feed(b), atMS)
+	return len(b), nil
+}
+
+func (d *logDecoder) flush(atMS int64)      { d.add(d.fold.flush(), atMS) }
+func (d *logDecoder) clean() int64          { return d.fold.clean() }
+func (d *logDecoder) live() string          { return d.fold.live() }
+func (d *logDecoder) made() (int64, []byte) { return d.count, d.json }
+func (d *logDecoder) full(line int) bool    { return len(d.json) >= line }
+func (d *logDecoder) hop() int64            { return 0 }
+func (d *logDecoder) hopped(int64)          {}
 
 func (d *logDecoder) add(items []logItem, atMS int64) {
 	for _, it := range items {
@@ -127,7 +134,7 @@ func (c *skipScan) advance(f *os.File, buf []byte) (done bool, err error) {
 		c.fed.eat(buf[:n])
 		c.fold.feed(buf[:n])
 		c.mark()
-		c.fed.settle()
+		c.fed.settle(c.fold.clean())
 	}
 	return false, nil
 }

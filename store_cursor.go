@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -110,9 +111,13 @@ func closeIncompleteTx(t *tx, src string) error {
 	if _, err := t.exec("UPDATE cursors SET done = 1, incomplete = 1, updated_ms = ? WHERE source = ? AND done = 0", t.nowMS, src); err != nil {
 		return err
 	}
+	what := "a file with its metrics"
+	if strings.HasPrefix(src, kindLog+"-") {
+		what = "its log"
+	}
 	if err := addEventTx(t, newEvent{
 		typ: "SOURCE_INCOMPLETE", severity: sevWarning, jobID: r.jobID, runID: &r.id, nodeID: r.nodeID,
-		actor: actorServer, message: fmt.Sprintf("run %s: its log was not sent to the end; nobody has carried it for 10 minutes", r.label()),
+		actor: actorServer, message: fmt.Sprintf("run %s: %s was not sent to the end; nobody has carried it for 10 minutes", r.label(), what),
 		data: map[string]any{"source": src, "taken_bytes": s.Off, "lines": s.N}, dedup: "incomplete:" + src,
 	}); err != nil {
 		return err

@@ -29,6 +29,9 @@ func submitJobTx(t *tx, q *jobRequest, by string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("store job: %w", err)
 	}
+	if err := keepCaptureTx(t, id, q.Capture); err != nil {
+		return 0, err
+	}
 	t.ring(bellSched, bellJob(id))
 	return id, addEventTx(t, newEvent{typ: "JOB_QUEUED", severity: sevInfo, jobID: &id, actor: by, message: fmt.Sprintf("job %d (%s) is queued", id, q.Name)})
 }
@@ -138,7 +141,8 @@ func placeWarnings(c *conn, q *jobRequest) ([]string, error) {
 const newestOf = "(SELECT r.id FROM runs r WHERE r.job_id = j.id AND " + runVisible + " ORDER BY r.attempt DESC LIMIT 1)"
 
 const jobViewSQL = `SELECT j.id, j.uid, j.name, j.state, j.reason, j.detail, j.state_ms, j.argv, j.working_dir,
-		(SELECT json_group_array(key ORDER BY key) FROM json_each(j.env)), j.gpus, j.node, j.priority, j.max_attempts, j.max_time_s, j.grace_s,
+		(SELECT json_group_array(key ORDER BY key) FROM (SELECT key FROM json_each(j.env)
+			UNION SELECT e.key FROM captures k, json_each(k.env) e WHERE k.job_id = j.id)), j.gpus, j.node, j.priority, j.max_attempts, j.max_time_s, j.grace_s,
 		p.name, e.name, j.tags, j.config, j.submitted_by, j.created_ms, j.cancel_ms,
 		w.id, w.exit_code, w.signal, w.started_ms, w.ended_ms, w.drained_ms, wn.name, cn.name,
 		(SELECT json_group_array(j.id || '.' || r.attempt ORDER BY r.attempt) FROM runs r WHERE r.job_id = j.id AND ` + runVisible + `)

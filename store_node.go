@@ -68,7 +68,7 @@ func helloNodeTx(t *tx, tokenID int64, h helloRequest) (n nodeNow, created bool,
 		return n, false, err
 	}
 	if isBound && (!found || n.id != bound) {
-		return n, false, newProblem(codeForbidden, "give this agent a token of its own: gpuctl token create NAME --scope agent",
+		return n, false, newProblem(codeForbidden, "give this agent a token of its own: gpuctl node join on the server",
 			"this token belongs to another node")
 	}
 	if !found {

@@ -12,7 +12,8 @@ const runViewSQL = `SELECT r.id, r.uid, r.job_id, r.attempt, r.source, r.name, r
 		r.started_ms, r.ended_ms, r.duration_s, r.exit_info, r.left_alone, r.env_snapshot,
 		c.n, c.off, c.gen, c.done, c.incomplete,
 		(SELECT coalesce(sum(k.n), 0) FROM skips k WHERE k.source = 'log-' || r.uid),
-		(SELECT count(*) FROM truncations u WHERE u.source = 'log-' || r.uid)
+		(SELECT count(*) FROM truncations u WHERE u.source = 'log-' || r.uid),
+		(SELECT count(*) FROM checkpoints k WHERE k.run_id = r.id AND k.state IN ('COMPLETE', 'INCOMPLETE'))
 	FROM runs r JOIN projects p ON p.id = r.project_id LEFT JOIN experiments e ON e.id = r.experiment_id
 	LEFT JOIN nodes n ON n.id = r.node_id LEFT JOIN cursors c ON c.source = 'log-' || r.uid `
 
@@ -35,7 +36,8 @@ func readStoredRuns(c *conn, tail string, args ...any) ([]runStored, error) {
 		if err := get(&row.id, &v.UID, &v.JobID, &v.Attempt, &v.Source, &v.Name, &v.State, &v.Reason, &v.Detail, &v.ExitCode, &v.Signal, &drainedMS,
 			&v.Node, &slots, &argv, &v.WorkingDir, &envNames, &v.Project, &v.Experiment, &config,
 			&v.StartedMS, &v.EndedMS, &v.DurationS, &usage, &leftAlone, &snapshot,
-			&v.Log.Lines, &v.Log.Bytes, &v.Log.Generation, &v.Log.Done, &v.Log.Incomplete, &v.Log.Skipped, &v.Log.Truncations); err != nil {
+			&v.Log.Lines, &v.Log.Bytes, &v.Log.Generation, &v.Log.Done, &v.Log.Incomplete, &v.Log.Skipped, &v.Log.Truncations,
+			&v.Checkpoints); err != nil {
 			return err
 		}
 		v.ID = runLabel(row.id, v.JobID, v.Attempt)
@@ -50,6 +52,9 @@ func readStoredRuns(c *conn, tail string, args ...any) ([]runStored, error) {
 		}
 		return readColumns(jsonColumn{slots, &v.Slots}, jsonColumn{argv, &v.Argv}, jsonColumn{envNames, &v.EnvNames}, jsonColumn{config, &v.Config}, jsonColumn{leftAlone, &v.LeftAlone})
 	})
+	if err == nil {
+		err = addRunMetrics(c, rows)
+	}
 	return rows, err
 }
 

@@ -37,6 +37,20 @@ func mintTokenTx(t *tx, name, scope string, nodeID *int64, expiresMS *int64) (id
 	return id, token, nil
 }
 
+// freeTokenName makes a name unique among tokens, the revoked ones too: gpu1, gpu1-2, gpu1-3, ...
+func freeTokenName(c *conn, want string) (string, error) {
+	for i := 1; ; i++ {
+		name := want
+		if i > 1 {
+			name = fmt.Sprintf("%s-%d", want, i)
+		}
+		taken, err := c.one("SELECT 1 FROM tokens WHERE name = ?", []any{name}, new(int64))
+		if err != nil || !taken {
+			return name, err
+		}
+	}
+}
+
 // ensureTokenTx makes sure that a token kept in a file of the server works: known as it is, put back after a restore, or, with text "",
 // minted. An older secret under the same name is replaced. It returns the text.
 func ensureTokenTx(t *tx, name, scope, text string) (string, error) {

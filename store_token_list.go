@@ -29,7 +29,7 @@ func readToken(c *conn, id int64) (tokenView, error) {
 	return tokens[0], nil
 }
 
-// revokeTokenTx ends a token. A second time changes nothing. The last admin token stays: nobody could make another.
+// revokeTokenTx ends a token and the page tokens that came from it. A second time changes nothing. The last admin token stays: nobody could make another.
 func revokeTokenTx(t *tx, id int64) error {
 	v, err := readToken(t.conn, id)
 	if err != nil || v.RevokedMS != nil {
@@ -45,6 +45,7 @@ func revokeTokenTx(t *tx, id int64) error {
 			return newProblem(codeWrongState, "make another admin token first: gpuctl token create --scope admin", "%s is the last admin token", v.Name)
 		}
 	}
-	_, err = t.exec("UPDATE tokens SET revoked_ms = ? WHERE id = ?", t.nowMS, id)
+	_, err = t.exec(`WITH RECURSIVE down (id) AS (SELECT ?1 UNION SELECT k.id FROM tokens k JOIN down ON k.parent_id = down.id)
+		UPDATE tokens SET revoked_ms = ?2 WHERE id IN (SELECT id FROM down) AND revoked_ms IS NULL`, id, t.nowMS)
 	return err
 }

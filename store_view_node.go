@@ -21,14 +21,14 @@ type nodeStored struct {
 func readNodes(c *conn, id *int64) ([]nodeStored, error) {
 	nodes := []nodeStored{}
 	byID := map[int64]int{}
-	err := c.each(`SELECT id, uid, name, fingerprint, boot_id, heard_incarnation, version, os, user, cpus, problems, unsent_bytes, skew_ms, cordoned, last_seen_ms
-		FROM nodes WHERE ?1 IS NULL OR id = ?1 ORDER BY name`, []any{id}, func(get func(...any) error) error {
+	err := c.each(`SELECT id, uid, name, fingerprint, boot_id, heard_incarnation, version, os, user, cpus, problems, unsent_bytes, skew_ms, cordoned, last_seen_ms,
+		created_ms 		FROM nodes WHERE ?1 IS NULL OR id = ?1 ORDER BY name`, []any{id}, func(get func(...any) error) error {
 		nodes = append(nodes, nodeStored{})
 		n := &nodes[len(nodes)-1]
 		v := &n.view
 		var fingerprint, problems string
 		if err := get(&n.id, &v.UID, &v.Name, &fingerprint, &v.BootID, &n.heard, &v.Version, &v.OS, &v.User, &v.CPUs, &problems, &v.Unsent, &v.SkewMS,
-			&v.Cordoned, &n.seenMS); err != nil {
+			&v.Cordoned, &n.seenMS, &v.JoinedMS); err != nil {
 			return err
 		}
 		var print wireFingerprint

@@ -24,6 +24,8 @@ type world struct {
 	home string
 	s    *server
 	now  time.Time
+
+	tokens map[string]string // by scope
 }
 
 func newWorld(t testing.TB) *world {

@@ -157,17 +157,19 @@ const (
 )
 
 // wireCheckpoint is the data of a factItem of kind "checkpoint": a file or folder that lay still long enough, or lies where nobody writes
-// any more. Key of the fact: ckpt-<run uid>-<SHA-1 of path, 16 hex>-<fingerprint>.
+// any more. Key of the fact: ckpt-<run uid>-<SHA-1 of path, 16 hex>-<fingerprint>. AtMS of facts about one run only ever grows: an older one
+// is one told again.
 type wireCheckpoint struct {
-	Path        string `json:"path"` // absolute
+	Path        string `json:"path"` // absolute; bytes that are no UTF-8 are written \xNN
 	Kind        string `json:"kind"` // file | folder
 	Step        *int64 `json:"step,omitempty"`
-	StepFrom    string `json:"step_from,omitempty"` // name | trainer_state, with Step
+	StepFrom    string `json:"step_from,omitempty"` // name | trainer_state | content (a JSON checkpoint's own "step"), with Step
 	TotalSteps  *int64 `json:"total_steps,omitempty"`
 	SizeBytes   int64  `json:"size_bytes"`
 	MtimeMS     int64  `json:"mtime_ms"`
 	Fingerprint string `json:"fingerprint"`
 	Incomplete  string `json:"incomplete,omitempty"` // why it is not whole, "" = it is
+	Grew        bool   `json:"grew,omitempty"`       // a folder to which files came; those told before are unchanged: still the same checkpoint
 }
 
 // wireCheckpointGone is the data of a factItem of kind "checkpoint_gone": what was registered lies there no more.
@@ -472,4 +474,16 @@ func parseSource(src string) (kind, uid string, err error) {
 		}
 	}
 	return "", "", fmt.Errorf("source %q is not <kind>-<hex>", src)
+}
+
+// sourceRun is the uid of the run that a source is of; false for facts and samples, which have a uid of their own.
+func sourceRun(kind, uid string) (string, bool) {
+	switch kind {
+	case sourceTB:
+		uid, _, _ = strings.Cut(uid, "-")
+		return uid, true
+	case kindLog, sourceSDK:
+		return uid, true
+	}
+	return "", false
 }

@@ -152,7 +152,7 @@ func (p *plane) plainEnv() []string {
 	return append(env, p.env...)
 }
 
-// start starts a daemon. Its output goes to a file; it is in a process group of its own.
+// start starts a daemon: a name of the binary, or a program by its path. Its output goes to a file; it is in a process group of its own.
 func (p *plane) start(name string, args ...string) *daemon {
 	p.t.Helper()
 	d := &daemon{p: p, args: args, done: make(chan struct{})}
@@ -162,7 +162,10 @@ func (p *plane) start(name string, args ...string) *daemon {
 		p.t.Fatal(err)
 	}
 	defer out.Close()
-	d.cmd = exec.Command(filepath.Join(binDir, name), args...)
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(binDir, name)
+	}
+	d.cmd = exec.Command(name, args...)
 	d.cmd.Env, d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = p.plainEnv(), p.work, out, out
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.cmd.Start(); err != nil {

@@ -30,6 +30,7 @@ type jobShape struct {
 	Drained    bool     `json:"drained"`
 	StartedMS  *int64   `json:"started_ms"`
 	EndedMS    *int64   `json:"ended_ms"`
+	Node       *string  `json:"node"`
 }
 
 type runShape struct {

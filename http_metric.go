@@ -1,0 +1,335 @@
+package main
+
+// Curves over HTTP: the points of a run, or of all attempts of its job, whole or thinned. How they are read is in store_series_read.go.
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	metricPointsMost = 10_000  // of max_points
+	metricAnswerMost = 1 << 21 // points and buckets of one answer, about 100 MB of JSON
+	metricWriteBytes = 256 << 10
+)
+
+// metricAsk is a question for curves.
+type metricAsk struct {
+	names    []string // shown names or tags; with no pattern either: all
+	pattern  string
+	x        string // step | wall | relative
+	from, to *int64
+	most     int
+	attempts string
+	after    *int64
+}
+
+func metricAskOf(q *queryArgs) metricAsk {
+	a := metricAsk{
+		names: q.v["name"], pattern: q.text("pattern"), from: q.signed("from"), to: q.signed("to"), after: q.id("after"),
+		x: q.word("x", "step", "wall", "relative"), attempts: q.word("attempts", attemptsRun, attemptsTrained, attemptsAll), most: metricAnswerMost,
+	}
+	if q.text("max_points") != "" {
+		if a.most = int(q.number("max_points", 1, metricPointsMost)); a.most == 0 {
+			q.refuse(fmt.Sprintf("at most %d", metricPointsMost), "max_points is 0")
+		}
+	}
+	return a
+}
+
+// wants reports whether a series is asked for.
+func (a *metricAsk) wants(name, tag string) bool {
+	return len(a.names) == 0 && a.pattern == "" || slices.Contains(a.names, name) || slices.Contains(a.names, tag) ||
+		a.pattern != "" && seriesGlob(a.pattern, name)
+}
+
+// span is the range that is asked for; start is what relative times count from.
+func (a *metricAsk) span(startMS int64) seriesSpan {
+	s := seriesAll()
+	s.byTime = a.x != "step"
+	shift := int64(0)
+	if a.x == "relative" {
+		shift = startMS
+	}
+	if a.from != nil {
+		s.from = seriesShifted(*a.from, shift)
+	}
+	if a.to != nil {
+		s.to = seriesShifted(*a.to, shift)
+	}
+	if a.from == nil && a.to == nil {
+		s.byTime = false // one key in the cache for everything
+	}
+	return s
+}
+
+// seriesShifted adds without going round at the ends.
+func seriesShifted(a, b int64) int64 {
+	switch sum := a + b; {
+	case a > 0 && b > 0 && sum < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && sum >= 0:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}
+
+func (s *server) getRunMetrics(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r, "name...", "pattern", "from", "to", "x", "max_points", "attempts", "after", "wait")
+	wait := q.wait()
+	ask := metricAskOf(q)
+	if wait > 0 && ask.after == nil {
+		q.refuse("give after too: the next of the answer before", "wait needs after")
+	}
+	if q.err != nil {
+		return q.err
+	}
+	var id int64
+	if err := s.store.read(r.Context(), func(c *conn) (err error) {
+		id, err = resolveRun(c, r.PathValue("run"))
+		return err
+	}); err != nil {
+		return err
+	}
+	var answer metricsPage
+	topics := []string{bellRun(id)}
+	err := s.longPoll(r, wait, func() []string { return topics }, func() (bool, error) {
+		var err error
+		answer, topics, err = s.lookAtMetrics(r.Context(), id, ask)
+		return ask.after == nil || answer.Next > *ask.after || answer.Done, err
+	})
+	if err != nil {
+		return err
+	}
+	return writeMetrics(w, &answer)
+}
+
+// lookAtMetrics reads the curves as they are now, and says which bells tell of more. With nothing new since after there are no items.
+func (s *server) lookAtMetrics(ctx context.Context, runID int64, ask metricAsk) (p metricsPage, topics []string, err error) {
+	p.Items = []metricSeries{}
+	err = s.store.read(ctx, func(c *conn) error {
+		runs, jobID, err := metricRuns(c, runID, ask.attempts != attemptsRun)
+		if err != nil {
+			return err
+		}
+		newest := &runs[len(runs)-1]
+		topics = []string{bellRun(newest.id)}
+		p.State, p.Done = newest.state, newest.over()
+		if jobID != nil && ask.attempts != attemptsRun {
+			topics = append(topics, bellJob(*jobID))
+			j, err := loadJob(c, *jobID)
+			if err != nil {
+				return err
+			}
+			p.Done = p.Done && jobOver(j.state)
+		}
+		for i := range runs {
+			if runs[i].series, err = readSeries(c, "WHERE run_id = ? ORDER BY id", runs[i].id); err != nil {
+				return err
+			}
+			for k := range runs[i].series {
+				p.Next += runs[i].series[k].count
+			}
+		}
+		if ask.after != nil && p.Next <= *ask.after {
+			return nil
+		}
+		p.Items, err = s.readCurves(c, runs, ask)
+		return err
+	})
+	return p, topics, err
+}
+
+// metricRun is a run whose curves are read.
+type metricRun struct {
+	logOwner
+	startMS int64
+	primary string
+	series  []seriesRow
+}
+
+// metricRuns gives the run, or all attempts of its job, oldest first.
+func metricRuns(c *conn, runID int64, all bool) (runs []metricRun, jobID *int64, err error) {
+	if _, err := c.one("SELECT job_id FROM runs WHERE id = ?", []any{runID}, &jobID); err != nil {
+		return nil, nil, err
+	}
+	cond, arg := "r.id = ?", runID
+	if all && jobID != nil {
+		cond, arg = runVisible+" AND r.job_id = ?", *jobID
+	}
+	err = c.each(`SELECT r.id, coalesce(r.started_ms, r.granted_ms, r.offered_ms, 0), coalesce(j.primary_metric ->> 'name', '')
+		FROM runs r LEFT JOIN jobs j ON j.id = r.job_id WHERE `+cond+" ORDER BY r.attempt, r.id", []any{arg}, func(get func(...any) error) error {
+		var r metricRun
+		err := get(&r.id, &r.startMS, &r.primary)
+		runs = append(runs, r)
+		return err
+	})
+	for i := range runs {
+		if err == nil {
+			runs[i].logOwner, err = readLogOwner(c, runs[i].id)
+		}
+	}
+	if err == nil && len(runs) == 0 {
+		err = noSuchRun(fmt.Sprintf("r%d", runID))
+	}
+	return runs, jobID, err
+}
+
+// metricCurve is one item of the answer: a series, or, as one line, those of several attempts.
+type metricCurve struct {
+	run     *metricRun
+	name    string
+	primary bool
+	series  []seriesRow
+}
+
+// readCurves reads what is asked for of runs.
+func (s *server) readCurves(c *conn, runs []metricRun, ask metricAsk) ([]metricSeries, error) {
+	curves := metricCurves(runs, ask)
+	r := seriesReader{c: c}
+	out := make([]metricSeries, 0, len(curves))
+	total := 0
+	for _, k := range curves {
+		var sampler *seriesSampler
+		var err error
+		if ask.attempts == attemptsTrained {
+			sampler, err = r.sampleLine(&s.curves, k.series, ask.span(runs[0].startMS), ask.most)
+		} else {
+			sampler, err = r.sample(&s.curves, &k.series[0], ask.span(k.run.startMS), ask.most)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read series %q of run %s: %w", k.name, k.run.label, err)
+		}
+		newest := &k.series[len(k.series)-1]
+		item := metricSeries{
+			Run: k.run.label, Name: k.name, Source: newest.source, Folder: newest.folder, Tag: newest.tag, Count: sampler.n,
+		}
+		item.fill(sampler)
+		if total += len(item.Points) + len(item.Buckets); total > metricAnswerMost || ask.most == metricAnswerMost && item.Buckets != nil {
+			return nil, newProblem(codeInvalid, "give max_points, fewer names, or a narrower from and to", "the answer would have over %d points", metricAnswerMost)
+		}
+		out = append(out, item)
+	}
+	return out, nil
+}
+
+// fill takes what a sampler has.
+func (m *metricSeries) fill(s *seriesSampler) {
+	for i, v := range s.points.values {
+		if i == 0 {
+			m.Points = make([]pointRow, 0, s.points.len())
+		}
+		m.Points = append(m.Points, pointRow{s.points.steps[i], s.points.atMS[i], v})
+	}
+	buckets := s.buckets()
+	if buckets != nil {
+		m.Buckets = make([]pointBucket, len(buckets))
+	}
+	for i, b := range buckets {
+		least, most, mean := b.shown()
+		m.Buckets[i] = pointBucket{b.step, b.atMS, least, most, mean, b.count}
+	}
+}
+
+// metricCurves chooses and orders the curves: the primary one first, then by name, then by attempt.
+func metricCurves(runs []metricRun, ask metricAsk) []metricCurve {
+	var out []metricCurve
+	lines := map[string]int{}
+	for i := range runs {
+		r := &runs[i]
+		for k, name := range namesOfSeries(r.series) {
+			row := r.series[k]
+			if !ask.wants(name, row.tag) {
+				continue
+			}
+			if at, known := lines[name]; known && ask.attempts == attemptsTrained {
+				out[at].run, out[at].series = r, append(out[at].series, row)
+				continue
+			}
+			lines[name] = len(out)
+			out = append(out, metricCurve{run: r, name: name, series: []seriesRow{row}, primary: r.primary != "" && (name == r.primary || row.tag == r.primary)})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b metricCurve) int {
+		if a.primary != b.primary {
+			if a.primary {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.name, b.name)
+	})
+	return out
+}
+
+// writeMetrics answers a page. All is read before the first byte leaves; it is written by hand, since encoding/json takes five times as long
+// to look through what each point writes, and in pieces, since it may be large.
+func writeMetrics(w http.ResponseWriter, p *metricsPage) error {
+	w.Header().Set("Content-Type", "application/json")
+	rc := http.NewResponseController(w)
+	b := []byte(`{"items":[`)
+	send := func(least int) error {
+		if len(b) < least {
+			return nil
+		}
+		if _, err := w.Write(b); err != nil {
+			return fmt.Errorf("write answer: %w", err)
+		}
+		b = b[:0]
+		if err := rc.SetWriteDeadline(time.Now().Add(answerWithin)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return fmt.Errorf("write answer: %w", err)
+		}
+		return nil
+	}
+	for i := range p.Items {
+		m := &p.Items[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		head, err := json.Marshal(metricSeries{Run: m.Run, Name: m.Name, Source: m.Source, Folder: m.Folder, Tag: m.Tag, Count: m.Count})
+		if err != nil {
+			return fmt.Errorf("write answer: %w", err)
+		}
+		b = append(b, head[:len(head)-1]...)
+		for k, pt := range m.Points {
+			b = pt.appendJSON(appendListBegin(b, "points", k))
+			if err := send(metricWriteBytes); err != nil {
+				return err
+			}
+		}
+		for k, bucket := range m.Buckets {
+			b = bucket.appendJSON(appendListBegin(b, "buckets", k))
+			if err := send(metricWriteBytes); err != nil {
+				return err
+			}
+		}
+		if len(m.Points)+len(m.Buckets) > 0 {
+			b = append(b, ']')
+		}
+		b = append(b, '}')
+	}
+	tail, err := json.Marshal(metricsPage{Next: p.Next, State: p.State, Done: p.Done})
+	if err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	b = append(append(b, ']'), tail[len(`{"items":null`):]...)
+	b = append(b, '\n')
+	return send(0)
+}
+
+// appendListBegin writes what stands before element i of a list that is a field.
+func appendListBegin(b []byte, field string, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return append(strconv.AppendQuote(append(b, ','), field), ':', '[')
+}

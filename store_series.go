@@ -1,0 +1,204 @@
+package main
+
+// Series: their rows, their hot points and the chunks that older ones are packed into. Writing, inside the transaction of a batch; reading
+// for charts is in store_series_read.go, what happens after the end of a run in store_series_seal.go.
+
+import (
+	"fmt"
+	"math"
+)
+
+const (
+	seriesChunkPoints = 4096 // a full chunk: 3.2 bytes a point with its pages; 1,024 points took 4.0
+	seriesHotMost     = 8192 // with so many rows the oldest seriesChunkPoints of them are packed
+
+	// seriesRunMost is how many series a run may have. A tag that holds the step makes one a point, and every list of runs reads them all.
+	seriesRunMost = 10_000
+)
+
+// seriesRow is a row of series.
+type seriesRow struct {
+	id, runID int64
+	seriesKey
+	seriesSummary
+	hot    int64
+	sealed bool
+}
+
+const seriesColumnsSQL = `id, run_id, source, folder, name, count, nan_count, inf_count, rewinds, high_step, first_step, first_ms, last_step, last_ms,
+	last_value, least_step, least_ms, least_value, most_step, most_ms, most_value, ema_fast, ema_slow, ema_dev, hot_count, sealed`
+
+// scanSeries reads a row of seriesColumnsSQL.
+func scanSeries(get func(...any) error) (r seriesRow, err error) {
+	var last *float64
+	if err := get(&r.id, &r.runID, &r.source, &r.folder, &r.tag, &r.count, &r.nanCount, &r.infCount, &r.rewinds, &r.highStep, &r.first.step, &r.first.atMS,
+		&r.last.step, &r.last.atMS, &last, &r.least.step, &r.least.atMS, &r.least.value, &r.most.step, &r.most.atMS, &r.most.value,
+		&r.emaFast, &r.emaSlow, &r.emaDev, &r.hot, &r.sealed); err != nil {
+		return r, err
+	}
+	r.last.value = seriesNaN()
+	if last != nil {
+		r.last.value = *last
+	}
+	return r, nil
+}
+
+// readSeries reads the series that tail selects.
+func readSeries(c *conn, tail string, args ...any) ([]seriesRow, error) {
+	var rows []seriesRow
+	err := c.each("SELECT "+seriesColumnsSQL+" FROM series "+tail, args, func(get func(...any) error) error {
+		r, err := scanSeries(get)
+		rows = append(rows, r)
+		return err
+	})
+	return rows, err
+}
+
+// openSeriesTx gives the series of a run, made on first sight; nil when the run has too many.
+func openSeriesTx(t *tx, runID int64, key seriesKey) (*seriesRow, error) {
+	rows, err := readSeries(t.conn, "WHERE run_id = ? AND source = ? AND folder = ? AND name = ?", runID, key.source, key.folder, key.tag)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 1 {
+		return &rows[0], nil
+	}
+	var n int64
+	if _, err := t.one("SELECT count(*) FROM series WHERE run_id = ?", []any{runID}, &n); err != nil || n >= seriesRunMost {
+		return nil, err
+	}
+	id, err := t.insert("INSERT INTO series (run_id, source, folder, name) VALUES (?,?,?,?)", runID, key.source, key.folder, key.tag)
+	if err != nil {
+		return nil, fmt.Errorf("make series %q of run %d: %w", key.tag, runID, err)
+	}
+	return &seriesRow{id: id, runID: runID, seriesKey: key}, nil
+}
+
+// saveSeriesTx writes the summary of a series back.
+func saveSeriesTx(t *tx, r *seriesRow) error {
+	some := func(p seriesPoint, there bool) (step, atMS *int64, value *float64) {
+		if !there {
+			return nil, nil, nil
+		}
+		return &p.step, &p.atMS, &p.value
+	}
+	firstStep, firstMS, _ := some(r.first, r.count > 0)
+	lastStep, lastMS, lastValue := some(r.last, r.count > 0)
+	leastStep, leastMS, leastValue := some(r.least, r.finite() > 0)
+	mostStep, mostMS, mostValue := some(r.most, r.finite() > 0)
+	highStep, _, _ := some(seriesPoint{step: r.highStep}, r.count > 0)
+	_, err := t.exec(`UPDATE series SET count = ?, nan_count = ?, inf_count = ?, rewinds = ?, high_step = ?, first_step = ?, first_ms = ?, last_step = ?,
+		last_ms = ?, last_value = ?, least_step = ?, least_ms = ?, least_value = ?, most_step = ?, most_ms = ?, most_value = ?,
+		ema_fast = ?, ema_slow = ?, ema_dev = ?, hot_count = ?, sealed = ? WHERE id = ?`,
+		r.count, r.nanCount, r.infCount, r.rewinds, highStep, firstStep, firstMS, lastStep, lastMS, lastValue, leastStep, leastMS, leastValue,
+		mostStep, mostMS, mostValue, r.emaFast, r.emaSlow, r.emaDev, r.hot, r.sealed, r.id)
+	if err != nil {
+		return fmt.Errorf("write series %d: %w", r.id, err)
+	}
+	return nil
+}
+
+// insertPointsTx stores points as rows, the first with number seq.
+func insertPointsTx(t *tx, seriesID, seq int64, c seriesColumns) error {
+	for i, v := range c.values {
+		if _, err := t.exec("INSERT INTO points (series_id, seq, step, at_ms, value) VALUES (?,?,?,?,?)", seriesID, seq+int64(i), c.steps[i], c.atMS[i], v); err != nil {
+			return fmt.Errorf("store points of series %d: %w", seriesID, err)
+		}
+	}
+	return nil
+}
+
+// seriesChunk is a row of chunks but for where it belongs.
+type seriesChunk struct {
+	n                              int64
+	minStep, maxStep, minMS, maxMS int64
+	min, max                       *float64 // of finite values
+	sum                            float64  // likewise
+	finite                         int64
+	data                           []byte
+}
+
+// newSeriesChunk makes the chunk of at least one point; data is the points packed.
+func newSeriesChunk(c seriesColumns, data []byte) seriesChunk {
+	k := seriesChunk{n: int64(c.len()), minStep: c.steps[0], maxStep: c.steps[0], minMS: c.atMS[0], maxMS: c.atMS[0], data: data}
+	var b seriesBucket
+	for i, v := range c.values {
+		b = b.joined(seriesBucketOf(c.steps[i], c.atMS[i], v))
+		k.minStep, k.maxStep = min(k.minStep, c.steps[i]), max(k.maxStep, c.steps[i])
+		k.minMS, k.maxMS = min(k.minMS, c.atMS[i]), max(k.maxMS, c.atMS[i])
+	}
+	if k.finite = b.finite; b.finite > 0 {
+		k.min, k.max = &b.least, &b.most
+	}
+	if k.sum = b.sum; math.IsNaN(b.sum) { // +Inf - Inf of sums over the range of a float64
+		k.sum = 0
+	}
+	return k
+}
+
+func insertChunkTx(t *tx, seriesID, seq int64, k seriesChunk) error {
+	_, err := t.exec(`INSERT INTO chunks (series_id, first_seq, n, min_step, max_step, min_ms, max_ms, min_value, max_value, sum_value, finite_n, data)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?)`, seriesID, seq, k.n, k.minStep, k.maxStep, k.minMS, k.maxMS, k.min, k.max, k.sum, k.finite, k.data)
+	if err != nil {
+		return fmt.Errorf("store a chunk of series %d: %w", seriesID, err)
+	}
+	return nil
+}
+
+// packOldestTx packs the oldest rows of a series while it has too many. A chunk ends where the rows do: points between may lie in chunks.
+func packOldestTx(t *tx, p *seriesPacker, r *seriesRow) error {
+	var c seriesColumns
+	for r.hot >= seriesHotMost {
+		c.reset()
+		var first, last int64
+		pack := func() error {
+			if c.len() == 0 {
+				return nil
+			}
+			return insertChunkTx(t, r.id, first, newSeriesChunk(c, p.pack(c)))
+		}
+		err := eachPoint(t.conn, "series_id = ? ORDER BY seq LIMIT ?", []any{r.id, seriesChunkPoints}, func(seq, step, atMS int64, v float64) error {
+			if c.len() == 0 || seq != last+1 {
+				if err := pack(); err != nil {
+					return err
+				}
+				c.reset()
+				first = seq
+			}
+			c.add(step, atMS, v)
+			last = seq
+			return nil
+		})
+		if err == nil {
+			err = pack()
+		}
+		if err != nil {
+			return err
+		}
+		n, err := t.exec("DELETE FROM points WHERE series_id = ? AND seq <= ?", r.id, last)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("series %d says to have %d rows and has none", r.id, r.hot)
+		}
+		r.hot -= n
+	}
+	return nil
+}
+
+// eachPoint calls take for the rows of points that tail selects.
+func eachPoint(c *conn, tail string, args []any, take func(seq, step, atMS int64, v float64) error) error {
+	return c.each("SELECT seq, step, at_ms, value FROM points WHERE "+tail, args, func(get func(...any) error) error {
+		var seq, step, atMS int64
+		var value *float64
+		if err := get(&seq, &step, &atMS, &value); err != nil {
+			return err
+		}
+		v := seriesNaN()
+		if value != nil {
+			v = *value
+		}
+		return take(seq, step, atMS, v)
+	})
+}
