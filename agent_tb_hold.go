@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -158,6 +159,12 @@ func (d runDir) findTB(key string, rec tbRecord) (h tbHold, found bool, err erro
 	}
 	again.fresh = false
 	return again, err == nil, err
+}
+
+// linksTBs reports whether links are left. What cannot be read has none.
+func (d runDir) linksTBs() bool {
+	entries, err := os.ReadDir(d.tbDir())
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { _, ok := tbInode(e.Name()); return ok })
 }
 
 // unlinkTBs removes the links of a run: everything is taken. The records stay, so that no other run takes these files.

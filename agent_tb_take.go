@@ -46,7 +46,7 @@ func (w *tbWatch) decide(now time.Time) error {
 		}
 		r := w.live[v.uid]
 		switch {
-		case v.wait:
+		case v.wait, r != nil && r.starts:
 		case r != nil && r.walks == 0 && r.walking != nil && now.Sub(r.since) < tbRootsFor: // its folder has no name yet
 		case v.uid == "":
 			delete(w.found, id)
