@@ -15,7 +15,7 @@ func TestComplete(t *testing.T) {
 	api.json("GET /nodes", list[nodeView]{Items: []nodeView{{Name: "h1", State: "ready"}, {Name: "h\n2"}}})
 	api.json("GET /runs/12", metricsRun())
 	for _, c := range []struct{ words, want string }{
-		{"", "demo up go status top logs job run node slot event token server agent completion version help"},
+		{"", "demo up go status top logs ui job run ckpt node slot event token server agent completion version help"},
 		{"jo", "job"},
 		{"job|", "submit list show why wait cancel signal retry"},
 		{"job|wa", "wait"},

@@ -20,7 +20,7 @@ type runProgress struct {
 	Part  *string `json:"part"`
 }
 
-func (p *plane) progress(run string) *runProgress {
+func (p *plane) shownProgress(run string) *runProgress {
 	p.t.Helper()
 	var v struct {
 		Progress *runProgress `json:"progress"`
@@ -48,13 +48,13 @@ while [ ! -e gate ]; do sleep 0.05; done
 `)
 	one, two := p.submit("-g", "0", "-n", "bar", "--", bar), p.submit("-g", "0", "-n", "epochs", "--", epochs)
 	waitFor(t, 30*time.Second, "the progress of both", func() bool {
-		a, b := p.progress("1.1"), p.progress("2.1")
+		a, b := p.shownProgress("1.1"), p.shownProgress("2.1")
 		return a != nil && a.Total != nil && *a.Total == 1000 && b != nil && b.Total != nil
 	})
-	if a := p.progress("1.1"); a.Step != 120 || a.From != "tqdm" || a.ETAMS == nil || *a.ETAMS != 90_000 {
+	if a := p.shownProgress("1.1"); a.Step != 120 || a.From != "tqdm" || a.ETAMS == nil || *a.ETAMS != 90_000 {
 		t.Errorf("%+v", a)
 	}
-	if b := p.progress("2.1"); b.Step != 150 || *b.Total != 1000 || b.ETAMS == nil || *b.ETAMS != 10_000+8*20_000 {
+	if b := p.shownProgress("2.1"); b.Step != 150 || *b.Total != 1000 || b.ETAMS == nil || *b.ETAMS != 10_000+8*20_000 {
 		t.Errorf("%+v", b)
 	}
 	for _, c := range []struct{ args, want string }{
@@ -69,7 +69,7 @@ while [ ! -e gate ]; do sleep 0.05; done
 	p.write(filepath.Join(p.work, "gate"), "")
 	wantEnd(t, p.waitOver(one, 20*time.Second), "SUCCEEDED", "", 0)
 	wantEnd(t, p.waitOver(two, 20*time.Second), "SUCCEEDED", "", 0)
-	if got := p.progress("1.1"); got != nil && got.ETAMS != nil {
+	if got := p.shownProgress("1.1"); got != nil && got.ETAMS != nil {
 		t.Errorf("over, and still time left: %+v", got)
 	}
 }
