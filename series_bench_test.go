@@ -134,11 +134,11 @@ func measured(b *testing.B, figures map[string]float64) {
 	}
 }
 
-// BenchmarkSeriesIngest compares, in turns, the best of three.
+// BenchmarkSeriesIngest compares, in turns, the best of five.
 func BenchmarkSeriesIngest(b *testing.B) {
-	const n = 200_000
+	const n = 100_000
 	var plain, packed, native []float64
-	for range 3 {
+	for range 5 {
 		native = append(native, nativePoints(b, n))
 		packed = append(packed, httpPoints(b, n, true))
 		plain = append(plain, httpPoints(b, n, false))
