@@ -149,7 +149,7 @@ func TestMetricsNames(t *testing.T) {
 // and as points, in ranges too, and a spike is always in it.
 func TestMetricsNeverStale(t *testing.T) {
 	w, a, tell, src := pointWorld(t)
-	all := noisyLoss(30_000, 1)
+	all := noisyLoss(14_000, 1)
 	all.values[777] = 1e6
 	check := func(n int) {
 		t.Helper()

@@ -70,8 +70,7 @@ func readHeads(c *conn, seriesID, seq int64) ([]chunkHead, error) {
 type seriesReader struct {
 	c     *conn
 	u     seriesUnpacker
-	rows  seriesColumns
-	seqs  []int64
+	rows  seriesRows
 	piece seriesColumns
 }
 
@@ -82,19 +81,13 @@ func (r *seriesReader) walk(id, seq int64, span seriesSpan, coarse func(*chunkHe
 	if err != nil {
 		return err
 	}
-	r.rows.reset()
-	r.seqs = r.seqs[:0]
-	if err := eachPoint(r.c, "series_id = ? AND seq >= ? ORDER BY seq", []any{id, seq}, func(at, step, atMS int64, v float64) error {
-		r.rows.add(step, atMS, v)
-		r.seqs = append(r.seqs, at)
-		return nil
-	}); err != nil {
+	if err := readRows(r.c, &r.rows, "series_id = ? AND seq >= ? ORDER BY seq", id, seq); err != nil {
 		return err
 	}
 	row := 0
 	for i := range heads {
 		k := &heads[i]
-		end, _ := slices.BinarySearch(r.seqs, k.seq)
+		end, _ := slices.BinarySearch(r.rows.seqs, k.seq)
 		take(r.rows.cut(row, end))
 		row = end
 		some, all := span.of(k)
@@ -223,11 +216,11 @@ func metricsAtStep(c *conn, runID, step int64) (map[string]jsonFloat, error) {
 				best, seq, found = p, at, true
 			}
 		}
-		if err := eachPoint(c, "series_id = ? AND step <= ? ORDER BY step DESC, seq DESC LIMIT 1", []any{rows[i].id, step}, func(at, step, atMS int64, v float64) error {
-			offer(at, seriesPoint{step, atMS, v})
-			return nil
-		}); err != nil {
+		if err := readRows(c, &r.rows, "series_id = ? AND step <= ? ORDER BY step DESC, seq DESC LIMIT 1", rows[i].id, step); err != nil {
 			return nil, err
+		}
+		for k, v := range r.rows.values {
+			offer(r.rows.seqs[k], seriesPoint{r.rows.steps[k], r.rows.atMS[k], v})
 		}
 		heads, err := readHeads(c, rows[i].id, 0)
 		if err != nil {
