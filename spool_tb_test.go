@@ -284,6 +284,28 @@ func TestTBSourceDamage(t *testing.T) {
 	l.expect(file)
 }
 
+// What looked like a whole record was none: back to where it began, in the first KiB, and the fingerprints stay right.
+func TestTBSourceGoesBack(t *testing.T) {
+	l := newTBLife(t, filepath.Join(t.TempDir(), "events"), "")
+	file := slices.Concat(tbScalarOf(1, "loss", 1), make([]byte, 20), tbEventOf(2, 2, tbImageOf("img", 400))[:100])
+	appendTo(t, l.path, file)
+	l.settle()
+	for i := range 40 {
+		rec := tbScalarOf(int64(i), "loss", 1)
+		file = append(file, rec...)
+		appendTo(t, l.path, rec)
+		l.settle()
+		if i%10 == 9 {
+			l.restart()
+			l.settle()
+		}
+	}
+	if l.cur.Gen != 0 {
+		t.Errorf("%+v", l.cur)
+	}
+	l.expect(file)
+}
+
 // A file that is replaced in place is a new generation, whatever was read or hopped over before.
 func TestTBSourceReplaced(t *testing.T) {
 	l := newTBLife(t, filepath.Join(t.TempDir(), "events"), "")

@@ -24,6 +24,7 @@ func FuzzTB(f *testing.F) {
 	plain := tbScalarOf(300, "loss", 1)
 	f.Add(plain[tbHeadBytes:len(plain)-4], uint64(2))
 	f.Add([]byte("\x09\x00\x00\x00\x00\x00\x00\x00\x00\x2a\x09\x0a\x07\x0a\x00\x15\x00\x00\x00\x3f"), uint64(3))
+	f.Add(slices.Concat(pbF64(1, 1), pbMsg(5, pbMsg(1, pbText(1, "a"), pbF32(2, 1), pbMsg(4, pbVar(1, 1))), pbMsg(1, pbText(1, "b"), tbMeta("text"), pbF32(2, 1)))), uint64(4))
 	one := [][]byte{pbVar(1, tfFloat), pbMsg(2, pbMsg(2, pbVar(1, 1))), pbF32(5, 1)}
 	f.Add(tbEventOf(1, 1, tbTensorOf("a", "images", one...), tbTensorOf("a", "", one...), tbSimpleOf("b", 1))[tbHeadBytes:], uint64(1))
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
