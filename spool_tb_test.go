@@ -359,13 +359,13 @@ func TestTBSourceLines(t *testing.T) {
 		records      int
 		left         bool // more in one record than a line holds
 	}{
-		{"twenty tags", "runs/one", func(i int) []byte { return tbScalarOf(int64(i), fmt.Sprint("loss_", i%20), rnd.Float32()) }, 60_000, false},
+		{"twenty tags", "runs/one", func(i int) []byte { return tbScalarOf(int64(i), fmt.Sprint("loss_", i%20), rnd.Float32()) }, 40_000, false},
 		{"new tags in a long folder", nasty, func(i int) []byte { return tbScalarOf(int64(i), fmt.Sprint(i), 1) }, 4000, false},
 		{"long new tags", nasty, func(i int) []byte { return tbScalarOf(int64(i), nasty[:nameMaxBytes-8]+fmt.Sprintf("%08d", i), 1) }, 500, false},
 		{"wild steps and doubles", "", func(int) []byte {
 			v := math.Float64frombits(rnd.Uint64())
 			return tbEventOf(rnd.Float64()*1e11, int64(rnd.Uint64()), tbTensorOf("x", "", pbVar(1, tfDouble), pbF64(6, v)))
-		}, 60_000, false},
+		}, 20_000, false},
 		{"a merged summary", "a/b", func(i int) []byte {
 			var v [][]byte
 			for j := range 2000 {
@@ -380,7 +380,7 @@ func TestTBSourceLines(t *testing.T) {
 			}
 			return tbEventOf(float64(i), int64(i), v...)
 		}, 2, true},
-		{"nothing but damage", "", func(i int) []byte { return tbFrame([]byte{0xff}) }, 40_000, false},
+		{"nothing but damage", "", func(i int) []byte { return tbFrame([]byte{0xff}) }, 10_000, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newTBLife(t, filepath.Join(t.TempDir(), "events"), c.folder)

@@ -451,7 +451,7 @@ func tbRandomFile(rnd *rand.Rand, damage bool) []byte {
 
 // However a file is cut, hopped over, and restarted: what comes out is what the second reader says of the whole.
 func TestTBRandom(t *testing.T) {
-	rounds := uint64(60)
+	rounds := uint64(40)
 	if os.Getenv("GPUCTL_SLOW") != "" {
 		rounds = 1000
 	}
