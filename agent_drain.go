@@ -21,7 +21,7 @@ const (
 
 // tbStep looks for event files, and lets the runs end that are over and have been looked through.
 func (a *agent) tbStep(ctx context.Context, now time.Time) (time.Duration, error) {
-	subjects := a.tbSubjects()
+	subjects := a.tbSubjects(now)
 	wait, err := a.tb.look(now, subjects)
 	for _, s := range subjects {
 		if s.ended {
@@ -34,20 +34,27 @@ func (a *agent) tbStep(ctx context.Context, now time.Time) (time.Duration, error
 		wait = ckptEvery
 	}
 	a.mu.Lock()
+	news := a.tbProblem != a.tb.problem
 	a.tbProblem = a.tb.problem
 	a.mu.Unlock()
+	if news {
+		a.helloBell.ring()
+	}
 	return wait, err
 }
 
 // tbSubjects lists the runs that live, and those that are over and were not looked through yet. Of a run that was over before this agent
 // came, first the server must say that it does not have the end.
-func (a *agent) tbSubjects() []tbSubject {
+func (a *agent) tbSubjects(now time.Time) []tbSubject {
 	var list, over []tbSubject
 	mine := map[string]bool{}
 	a.mu.Lock()
 	for uid, r := range a.runs {
 		s := tbSubject{uid: uid, dir: a.runFolder(uid)}
 		switch {
+		case r.used && !r.lived && (r.busy || now.Sub(r.granted) < grantGrace) && (r.told == "" || r.told == tellPending):
+			s.starts = true
+			list = append(list, s)
 		case !r.logOn || r.idle || r.drained:
 		case r.told == tellAlive, r.told == tellExiting:
 			list = append(list, s)
@@ -61,7 +68,12 @@ func (a *agent) tbSubjects() []tbSubject {
 		known, done := a.up.logState(s.uid)
 		s.ended = true
 		switch {
-		case done:
+		case done && !s.dir.linksTBs():
+			a.mu.Lock()
+			a.record(s.uid).drained = true
+			a.mu.Unlock()
+			continue
+		case done: // a former agent did not come to remove the links, or the server closed its sources while it was away
 			s.through = true
 		case !known && !mine[s.uid]:
 			continue

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,11 @@ type tbRecord struct {
 	BornMS  int64  `json:"born_ms"` // 0: the file system does not tell
 	Linked  bool   `json:"linked"`  // false: another file system, only an open file holds it
 	FoundMS int64  `json:"found_ms"`
+}
+
+// madeMS is when the file was made, as well as that is known.
+func (r tbRecord) madeMS() int64 {
+	return tbFile{bornMS: r.BornMS, changedMS: r.FoundMS, name: parseTBName(filepath.Base(r.Path), "")}.madeMS()
 }
 
 // is reports whether f, of the same inode, is the file of the record. A number is used again when the file is gone; devices get other
@@ -158,6 +164,12 @@ func (d runDir) findTB(key string, rec tbRecord) (h tbHold, found bool, err erro
 	}
 	again.fresh = false
 	return again, err == nil, err
+}
+
+// linksTBs reports whether links are left. What cannot be read has none.
+func (d runDir) linksTBs() bool {
+	entries, err := os.ReadDir(d.tbDir())
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { _, ok := tbInode(e.Name()); return ok })
 }
 
 // unlinkTBs removes the links of a run: everything is taken. The records stay, so that no other run takes these files.

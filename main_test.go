@@ -13,6 +13,7 @@ import (
 var testChildren = map[string]func(args []string) int{
 	"supervise": func(args []string) int { return superviseMain(args[0], os.Stdin) },
 	"show-args": childShowArgs,
+	"tb-writer": childTBWriter,
 }
 
 func TestMain(m *testing.M) {

@@ -114,27 +114,24 @@ func (r *seriesReader) walk(id, seq int64, span seriesSpan, coarse func(*chunkHe
 }
 
 // sample thins the points of a series in a span to at most most.
-func (r *seriesReader) sample(cache *seriesCache, s *seriesRow, span seriesSpan, most int) (*seriesSampler, error) {
+func (r *seriesReader) sample(cache *seriesCache, s *seriesRow, span seriesSpan, most int) (*seriesCached, error) {
 	key := seriesCacheKey{ids: strconv.FormatInt(s.id, 10), span: span, most: most}
-	out, seq := cache.get(key)
-	switch {
-	case out != nil && seq == s.count:
-		return out, nil
-	case out != nil:
-		out = out.clone()
-	default:
-		out, seq = newSeriesSampler(most), 0
-		if coarse, err := r.coarse(s, span); err != nil {
-			return nil, err
-		} else if coarse {
-			return out, r.walk(s.id, 0, span, func(k *chunkHead) { out.addBucket(k.bucket()) }, func(c seriesColumns) { addCoarse(out, c, span) })
-		}
+	known := cache.get(key)
+	if known != nil && known.seq == s.count {
+		return known, nil
+	}
+	out, seq := newSeriesSampler(most), int64(0)
+	if known != nil {
+		out, seq = known.sampler.clone(), known.seq
+	} else if coarse, err := r.coarse(s, span); err != nil {
+		return nil, err
+	} else if coarse {
+		return &seriesCached{sampler: out}, r.walk(s.id, 0, span, func(k *chunkHead) { out.addBucket(k.bucket()) }, func(c seriesColumns) { addCoarse(out, c, span) })
 	}
 	if err := r.walk(s.id, seq, span, nil, func(c seriesColumns) { addInSpan(out, c, span) }); err != nil {
 		return nil, err
 	}
-	cache.put(key, out, s.count)
-	return out, nil
+	return cache.put(key, out, s.count), nil
 }
 
 // coarse reports whether a span has too many points to decode them all.
@@ -153,10 +150,12 @@ func (r *seriesReader) coarse(s *seriesRow, span seriesSpan) (bool, error) {
 }
 
 func addInSpan(to *seriesSampler, c seriesColumns, span seriesSpan) {
-	for i, v := range c.values {
-		if span.has(c.steps[i], c.atMS[i]) {
-			to.add(c.steps[i], c.atMS[i], v)
+	for i := 0; i < c.len(); i++ {
+		from := i
+		for i < c.len() && span.has(c.steps[i], c.atMS[i]) {
+			i++
 		}
+		to.addAll(c.cut(from, i))
 	}
 }
 
@@ -179,14 +178,14 @@ func addCoarse(to *seriesSampler, c seriesColumns, span seriesSpan) {
 }
 
 // sampleLine thins the one line that a curve is over all attempts, which are given oldest first.
-func (r *seriesReader) sampleLine(cache *seriesCache, attempts []seriesRow, span seriesSpan, most int) (*seriesSampler, error) {
+func (r *seriesReader) sampleLine(cache *seriesCache, attempts []seriesRow, span seriesSpan, most int) (*seriesCached, error) {
 	ids, count := make([]string, len(attempts)), int64(0)
 	for i := range attempts {
 		ids[i], count = strconv.FormatInt(attempts[i].id, 10), count+attempts[i].count
 	}
 	key := seriesCacheKey{ids: "line " + strings.Join(ids, " "), span: span, most: most}
-	if out, seq := cache.get(key); out != nil && seq == count {
-		return out, nil
+	if known := cache.get(key); known != nil && known.seq == count {
+		return known, nil
 	}
 	if count > 2*seriesDecodeMost {
 		return nil, newProblem(codeInvalid, "ask for attempts=run or attempts=all", "%d points are too many for one line over all attempts", count)
@@ -204,8 +203,7 @@ func (r *seriesReader) sampleLine(cache *seriesCache, attempts []seriesRow, span
 	}
 	out := newSeriesSampler(most)
 	addInSpan(out, line.seriesColumns, span)
-	cache.put(key, out, count)
-	return out, nil
+	return cache.put(key, out, count), nil
 }
 
 // metricsAtStep gives the value that each series of a run has at a step, by shown name: of the point with the greatest step that is not
