@@ -21,7 +21,7 @@ const (
 
 // tbStep looks for event files, and lets the runs end that are over and have been looked through.
 func (a *agent) tbStep(ctx context.Context, now time.Time) (time.Duration, error) {
-	subjects := a.tbSubjects()
+	subjects := a.tbSubjects(now)
 	wait, err := a.tb.look(now, subjects)
 	for _, s := range subjects {
 		if s.ended {
@@ -30,24 +30,31 @@ func (a *agent) tbStep(ctx context.Context, now time.Time) (time.Duration, error
 			}
 		}
 	}
-	if len(subjects) > 0 && wait > ckptEvery {
-		wait = ckptEvery
+	if len(subjects) > 0 {
+		wait = min(wait, tbWalksEvery) // one of them may come to be late
 	}
 	a.mu.Lock()
+	news := a.tbProblem != a.tb.problem
 	a.tbProblem = a.tb.problem
 	a.mu.Unlock()
+	if news {
+		a.helloBell.ring()
+	}
 	return wait, err
 }
 
 // tbSubjects lists the runs that live, and those that are over and were not looked through yet. Of a run that was over before this agent
 // came, first the server must say that it does not have the end.
-func (a *agent) tbSubjects() []tbSubject {
+func (a *agent) tbSubjects(now time.Time) []tbSubject {
 	var list, over []tbSubject
 	mine := map[string]bool{}
 	a.mu.Lock()
 	for uid, r := range a.runs {
 		s := tbSubject{uid: uid, dir: a.runFolder(uid)}
 		switch {
+		case r.used && !r.lived && (r.busy || now.Sub(r.granted) < grantGrace) && (r.told == "" || r.told == tellPending):
+			s.starts = true
+			list = append(list, s)
 		case !r.logOn || r.idle || r.drained:
 		case r.told == tellAlive, r.told == tellExiting:
 			list = append(list, s)
@@ -61,7 +68,12 @@ func (a *agent) tbSubjects() []tbSubject {
 		known, done := a.up.logState(s.uid)
 		s.ended = true
 		switch {
-		case done:
+		case done && !s.dir.linksTBs():
+			a.mu.Lock()
+			a.record(s.uid).drained = true
+			a.mu.Unlock()
+			continue
+		case done: // a former agent did not come to remove the links, or the server closed its sources while it was away
 			s.through = true
 		case !known && !mine[s.uid]:
 			continue
@@ -86,22 +98,30 @@ func drainedAt(dir runDir) (ms int64, never bool) {
 	return ms, e.Reason == reasonStartFailed
 }
 
-// drain lets a run end, when all that there is of it was found.
+// drain lets a run end, when all that there is of it was found, or does not answer for too long.
 func (a *agent) drain(s tbSubject, now time.Time) error {
 	a.mu.Lock()
 	r := a.record(s.uid)
 	if r.over.IsZero() {
 		r.over = now
 	}
-	late, ckpts := now.Sub(r.over) >= drainPatience, r.ckptDone
+	late, ckpts := now.Sub(r.over) >= drainPatience, r.ckptDone || s.through
 	a.mu.Unlock()
-	if late {
+	looking := a.tb.pending(s.uid)
+	if (looking || !ckpts) && !late {
+		return nil
+	}
+	if looking {
 		if err := a.tb.giveUpLooking(s.uid, now); err != nil {
 			return err
 		}
 	}
-	if a.tb.pending(s.uid) || !ckpts && !s.through && !late {
-		return nil
+	if !ckpts {
+		if err := a.tb.event(s.uid, "CKPT_INCOMPLETE-"+s.uid, wireEvent{
+			Type: "CKPT_INCOMPLETE", Severity: "warning", Message: fmt.Sprintf("checkpoints may be missing: the last look for them did not end within %v", drainPatience),
+		}, map[string]any{}, now); err != nil {
+			return err
+		}
 	}
 	a.tb.handLost(s.uid)
 	a.up.endRun(s.uid, now)

@@ -42,6 +42,8 @@ type agentScene struct {
 	polls    int
 	met      bool // a hello was accepted
 	grants   int64
+	sources  *casServer // takes batches, nil: none are taken
+	away     bool       // no batch gets an answer
 }
 
 func newAgentScene(t *testing.T) *agentScene {
@@ -61,6 +63,7 @@ func newAgentScene(t *testing.T) *agentScene {
 	mux.HandleFunc("GET /api/v1/agent/poll", s.servePoll)
 	mux.HandleFunc("POST /api/v1/agent/claim", s.serveClaim)
 	mux.HandleFunc("POST /api/v1/agent/commands/{id}", s.serveAnswer)
+	mux.HandleFunc("POST /api/v1/agent/batch", s.serveBatch)
 	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer tok" || r.Header.Get(headerToken) != "tok" {
 			t.Errorf("%s without both tokens", r.URL.Path)
@@ -116,6 +119,25 @@ func (s *agentScene) serveHello(w http.ResponseWriter, r *http.Request) {
 	for _, src := range q.Sources {
 		ans.Cursors[src.Src] = wireCursor{}
 	}
+	if s.sources != nil {
+		ans.Cursors = s.sources.cursors(q.Sources)
+	}
+	sceneWrite(s, w, ans)
+}
+
+func (s *agentScene) serveBatch(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	sources, away := s.sources, s.away
+	s.mu.Unlock()
+	body, err := io.ReadAll(r.Body)
+	if sources == nil || away || err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	ans := sources.apply(body)
+	s.mu.Lock()
+	ans.Incarnation = s.inc
+	s.mu.Unlock()
 	sceneWrite(s, w, ans)
 }
 

@@ -32,6 +32,7 @@ func (a *agent) start(era context.Context, inc, uid string, p startPayload) erro
 	a.closeClaim(uid, granted)
 	if granted {
 		a.watchBell.ring()
+		a.tbBell.ring()
 		return err
 	}
 	// Refused runs have no folder, and need none: the server burned them.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -28,6 +29,7 @@ const (
 type tbSubject struct {
 	uid     string
 	dir     runDir
+	starts  bool // granted, and not seen alive yet: it may have files, and nothing can be taken for it
 	ended   bool
 	endMS   int64 // with ended
 	through bool  // nothing is to be looked for: what was taken is only handed on
@@ -47,6 +49,7 @@ type tbRun struct {
 	roots    []tbRoot
 	walking  chan tbWalked // a round under way, nil = none
 	began    time.Time     // of the last round
+	full     time.Time     // last round that looked at watched folders too
 	walks    int           // rounds that were finished
 	nextWalk time.Time
 	notes    tbNotes // for the next round
@@ -112,7 +115,9 @@ func (w *tbWatch) look(now time.Time, subjects []tbSubject) (wait time.Duration,
 	}
 	var errs []error
 	for _, r := range w.live {
-		errs = append(errs, w.adopt(r))
+		if !r.starts {
+			errs = append(errs, w.adopt(r))
+		}
 	}
 	notes := w.notify.taken()
 	for _, path := range notes.files {
@@ -166,7 +171,8 @@ func (w *tbWatch) begin(r *tbRun) {
 		if err != nil || !ok {
 			spec = runSpec{}
 		}
-		r.walk = newTBWalk(spec, func(dir string) bool { return w.notify.watch(r.uid, dir) })
+		uid := r.uid // r is not the walk's to read
+		r.walk = newTBWalk(spec, func(dir string) bool { return w.notify.watch(uid, dir) })
 		r.roots = r.walk.given
 	}
 	if r.tree.leader.pid != 0 {
@@ -225,16 +231,32 @@ func (w *tbWatch) adopt(r *tbRun) error {
 		if _, ok := r.files[key]; ok {
 			continue
 		}
+		if _, err := os.Lstat(r.dir.tbLink(key)); r.through && err != nil {
+			continue // taken
+		}
 		h, found, err := r.dir.findTB(key, rec)
 		if err != nil {
 			return fmt.Errorf("find event file %s again: %w", rec.Path, err)
 		}
+		if rec.Path == "" { // a link alone: a look will tell what it is called
+			found = false
+			if f, _, ok := statTB(h.path); ok {
+				rec.Dev, rec.BornMS = f.dev, f.bornMS
+			}
+		}
 		if found {
+			rec.Linked = h.file == nil
 			w.hand(r, rec, h)
 		} else {
 			r.lost[key] = h
 		}
 		r.files[key] = rec
+		inode, _ := tbInode(key)
+		for i, o := range w.owned[inode] {
+			if o.uid == r.uid && o.key == key {
+				w.owned[inode][i].rec = rec
+			}
+		}
 	}
 	r.adopted = true
 	return nil
@@ -243,6 +265,7 @@ func (w *tbWatch) adopt(r *tbRun) error {
 // hand gives a held file to the uploader.
 func (w *tbWatch) hand(r *tbRun, rec tbRecord, h tbHold) {
 	delete(r.lost, h.key)
+	h.madeMS = rec.madeMS()
 	if !w.take(r.uid, h) && h.file != nil {
 		if err := h.file.Close(); err != nil {
 			w.log.Warn("close event file", "path", rec.Path, keyErr, err)
@@ -297,6 +320,9 @@ func (w *tbWatch) ownerOf(f tbFile, via string) *tbOwned {
 		}
 		if lost {
 			rec := o.rec
+			if rec.Path == "" {
+				rec.Folder = tbFolderName(r.roots, filepath.Dir(f.path))
+			}
 			rec.Path = f.path
 			h, err := r.dir.holdTB(o.key, f, via, rec)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,11 @@ type tbRecord struct {
 	FoundMS int64  `json:"found_ms"`
 }
 
+// madeMS is when the file was made, as well as that is known.
+func (r tbRecord) madeMS() int64 {
+	return tbFile{bornMS: r.BornMS, changedMS: r.FoundMS, name: parseTBName(filepath.Base(r.Path), "")}.madeMS()
+}
+
 // is reports whether f, of the same inode, is the file of the record. A number is used again when the file is gone; devices get other
 // numbers at a boot.
 func (r tbRecord) is(f tbFile) bool {
@@ -41,6 +47,15 @@ func (r tbRecord) is(f tbFile) bool {
 type tbOwned struct {
 	uid, key string
 	rec      tbRecord
+}
+
+// tbKey makes the key of a file that is taken.
+func tbKey(inode uint64, taken func(key string) bool) string {
+	key := strconv.FormatUint(inode, 16)
+	for n := uint64(1); taken(key); n++ {
+		key = strconv.FormatUint(inode, 16) + "-" + strconv.FormatUint(n, 16)
+	}
+	return key
 }
 
 // tbInode is the inode in a key.
@@ -158,6 +173,12 @@ func (d runDir) findTB(key string, rec tbRecord) (h tbHold, found bool, err erro
 	}
 	again.fresh = false
 	return again, err == nil, err
+}
+
+// linksTBs reports whether links are left. What cannot be read has none.
+func (d runDir) linksTBs() bool {
+	entries, err := os.ReadDir(d.tbDir())
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { _, ok := tbInode(e.Name()); return ok })
 }
 
 // unlinkTBs removes the links of a run: everything is taken. The records stay, so that no other run takes these files.

@@ -4,11 +4,14 @@ package main
 // handed to the uploader, or left alone. What people should know of it becomes an event of the run.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,7 +35,11 @@ func (w *tbWatch) bonds(f *tbFound) []tbBond {
 // decide asks the rule about every file that is nobody's, and takes what is a run's.
 func (w *tbWatch) decide(now time.Time) error {
 	var errs []error
-	for id, f := range w.found {
+	ids := slices.SortedFunc(maps.Keys(w.found), func(a, b [2]uint64) int { // the oldest first: the uploader reads along
+		return cmp.Or(cmp.Compare(w.found[a].madeMS(), w.found[b].madeMS()), cmp.Compare(w.found[a].path, w.found[b].path))
+	})
+	for _, id := range ids {
+		f := w.found[id]
 		stranger := tbStrangerNone
 		if f.writer == "" {
 			stranger = w.procs.stranger(f.tbFile)
@@ -46,7 +53,7 @@ func (w *tbWatch) decide(now time.Time) error {
 		}
 		r := w.live[v.uid]
 		switch {
-		case v.wait:
+		case v.wait, r != nil && r.starts:
 		case r != nil && r.walks == 0 && r.walking != nil && now.Sub(r.since) < tbRootsFor: // its folder has no name yet
 		case v.uid == "":
 			delete(w.found, id)
@@ -70,13 +77,7 @@ func (w *tbWatch) decide(now time.Time) error {
 
 // hold takes one file for a run.
 func (w *tbWatch) hold(r *tbRun, f *tbFound, v tbVerdict, now time.Time) error {
-	key := fmt.Sprintf("%x", f.ino)
-	for n := 1; ; n++ {
-		if _, taken := r.files[key]; !taken {
-			break
-		}
-		key = fmt.Sprintf("%x-%x", f.ino, n)
-	}
+	key := tbKey(f.ino, func(k string) bool { _, taken := r.files[k]; return taken })
 	rec := tbRecord{Path: f.path, Folder: tbFolderName(r.roots, filepath.Dir(f.path)), Why: v.why, FoundMS: now.UnixMilli()}
 	h, err := r.dir.holdTB(key, f.tbFile, f.via, rec)
 	if err != nil && f.via != f.path { // its writer is gone, or closed it
@@ -157,19 +158,19 @@ func (w *tbWatch) pending(uid string) bool {
 	return false
 }
 
-// giveUpLooking ends the looking for files of a run whose folders do not answer.
+// giveUpLooking ends the looking for files of a run whose folders do not answer, or whose files cannot be held, and tells it.
 func (w *tbWatch) giveUpLooking(uid string, now time.Time) error {
 	r := w.live[uid]
-	if r == nil || r.looked {
+	if r == nil {
 		return nil
 	}
-	r.looked = true
 	dir := "its folders"
 	if len(r.roots) > 0 {
 		dir = r.roots[len(r.roots)-1].dir
 	}
+	r.looked, r.adopted = true, true
 	return w.event(uid, "TB_INCOMPLETE-"+uid, wireEvent{
-		Type: "TB_INCOMPLETE", Severity: "warning", Message: fmt.Sprintf("event files may be missing: %s could not be looked through for %v", dir, tbTryFor),
+		Type: "TB_INCOMPLETE", Severity: "warning", Message: fmt.Sprintf("event files may be missing: %s could not be looked through for %v", dir, drainPatience),
 	}, map[string]any{"path": dir, "taken_bytes": 0, "why": "the folder does not answer"}, now)
 }
 

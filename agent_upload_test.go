@@ -40,6 +40,7 @@ type casServer struct {
 	cuts        map[string]int64 // source/generation: how far it was taken when a newer one replaced it
 	live        map[string]string
 	lives       map[string]int
+	early       []string // event files that the end of their log overtook
 	refusals    int
 	batches     int
 	wired       int // lines that are not live
@@ -147,8 +148,10 @@ func (s *casServer) apply(body []byte) batchAnswer {
 			}
 		default:
 			var items []json.RawMessage
-			if err := json.Unmarshal(l.Items, &items); err != nil {
-				panic(err)
+			if len(l.Items) > 0 {
+				if err := json.Unmarshal(l.Items, &items); err != nil {
+					panic(err)
+				}
 			}
 			for _, it := range items {
 				c.N++
@@ -156,6 +159,13 @@ func (s *casServer) apply(body []byte) batchAnswer {
 			}
 		}
 		c.Gen, c.Off, c.Print, c.Done = l.Gen, l.To, l.Print, l.End
+		if l.Kind == kindLog && l.End {
+			for src, other := range s.cur {
+				if strings.HasPrefix(src, sourceTB) && runOfSource(src) == runOfSource(l.Src) && !other.Done {
+					s.early = append(s.early, src)
+				}
+			}
+		}
 		s.cur[l.Src] = c
 		ans.Acks[l.Src] = c
 	}

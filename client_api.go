@@ -69,12 +69,6 @@ func (c *client) run(ctx context.Context, ref string) (runView, error) {
 	return getOne[runView](ctx, c, "/runs/"+seg(ref), nil)
 }
 
-// checkpoints are all checkpoints of a run.
-func (c *client) checkpoints(ctx context.Context, run string) ([]checkpointView, error) {
-	l, err := listPages[checkpointView](ctx, c, "/runs/"+seg(run)+"/checkpoints", nil, 0)
-	return l.Items, err
-}
-
 func (c *client) node(ctx context.Context, name string) (nodeView, error) {
 	return getOne[nodeView](ctx, c, "/nodes/"+seg(name), nil)
 }

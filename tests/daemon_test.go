@@ -137,11 +137,14 @@ func TestDemo(t *testing.T) {
 	if acc, err := strconv.ParseFloat(m[1], 64); err != nil || acc < 0.90 {
 		t.Errorf("validation accuracy %s", m[1])
 	}
-	for _, want := range []string{
-		`http://127\.0\.0\.1:\d+/login#code=\S+`, `\ncheckpoints +20, the last one epoch-020\.json at step 1800, `, `\nval/accuracy +0\.9\d+ +0\.9\d+ @\d+ `, `\ntrain/loss +\S+ +\S+ @\d+ .* 180 `,
+	for what, form := range map[string]string{
+		"the address of the page":                `http://127\.0\.0\.1:\d+/login#code=gpc_code_\S+`,
+		"the primary metric, best with its step": `(?m)^val/accuracy +0\.\d+ +0\.9\d* @\d+ `,
+		"all checkpoints counted":                `(?m)^checkpoints +20 in runs/mnist/checkpoints$`,
+		"the last checkpoint with its step":      `(?m)1800 .*COMPLETE .*epoch-020\.json$`,
 	} {
-		if !regexp.MustCompile(want).MatchString(all) {
-			t.Errorf("demo does not say %s:\n%s", want, all)
+		if !regexp.MustCompile(form).MatchString(all) {
+			t.Errorf("demo does not print %s:\n%s", what, all)
 		}
 	}
 	o.Figure = fmt.Sprintf("%.1f s, validation accuracy %s", took.Seconds(), m[1])

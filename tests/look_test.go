@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// barShape is the part of a run that these tests look at.
-type barShape struct {
+// runProgress is the part of a run that these tests look at.
+type runProgress struct {
 	Step  int64   `json:"step"`
 	Total *int64  `json:"total"`
 	ETAMS *int64  `json:"eta_ms"`
@@ -20,10 +20,10 @@ type barShape struct {
 	Part  *string `json:"part"`
 }
 
-func (p *plane) barProgress(run string) *barShape {
+func (p *plane) shownProgress(run string) *runProgress {
 	p.t.Helper()
 	var v struct {
-		Progress *barShape `json:"progress"`
+		Progress *runProgress `json:"progress"`
 	}
 	if err := json.Unmarshal([]byte(p.ok("run", "show", "-o", "json", run)), &v); err != nil {
 		p.t.Fatal(err)
@@ -48,13 +48,13 @@ while [ ! -e gate ]; do sleep 0.05; done
 `)
 	one, two := p.submit("-g", "0", "-n", "bar", "--", bar), p.submit("-g", "0", "-n", "epochs", "--", epochs)
 	waitFor(t, 30*time.Second, "the progress of both", func() bool {
-		a, b := p.barProgress("1.1"), p.barProgress("2.1")
+		a, b := p.shownProgress("1.1"), p.shownProgress("2.1")
 		return a != nil && a.Total != nil && *a.Total == 1000 && b != nil && b.Total != nil
 	})
-	if a := p.barProgress("1.1"); a.Step != 120 || a.From != "tqdm" || a.ETAMS == nil || *a.ETAMS != 90_000 {
+	if a := p.shownProgress("1.1"); a.Step != 120 || a.From != "tqdm" || a.ETAMS == nil || *a.ETAMS != 90_000 {
 		t.Errorf("%+v", a)
 	}
-	if b := p.barProgress("2.1"); b.Step != 150 || *b.Total != 1000 || b.ETAMS == nil || *b.ETAMS != 10_000+8*20_000 {
+	if b := p.shownProgress("2.1"); b.Step != 150 || *b.Total != 1000 || b.ETAMS == nil || *b.ETAMS != 10_000+8*20_000 {
 		t.Errorf("%+v", b)
 	}
 	for _, c := range []struct{ args, want string }{
@@ -73,7 +73,7 @@ while [ ! -e gate ]; do sleep 0.05; done
 	p.write(filepath.Join(p.work, "gate"), "")
 	wantEnd(t, p.waitOver(one, 20*time.Second), "SUCCEEDED", "", 0)
 	wantEnd(t, p.waitOver(two, 20*time.Second), "SUCCEEDED", "", 0)
-	if got := p.barProgress("1.1"); got != nil && got.ETAMS != nil {
+	if got := p.shownProgress("1.1"); got != nil && got.ETAMS != nil {
 		t.Errorf("over, and still time left: %+v", got)
 	}
 }
