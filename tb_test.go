@@ -335,6 +335,8 @@ func TestTBDamage(t *testing.T) {
 		{"a length of 2^63", length(1 << 63), "1 3", "byte 42: a record that says it has 9223372036854775808 bytes; 45 bytes left out"},
 		{"zeros", make([]byte, 5000), "1 3", "byte 42: the checksum of a record's length is wrong; 5000 bytes left out"},
 		{"a torn record that another follows", rec(2)[:40], "1 3", "byte 42: the checksum of a record is wrong; 40 bytes left out"},
+		{"a torn record behind damage", append(make([]byte, 20), tbEventOf(2, 2, tbImageOf("img", 5000))[:100]...), "1 3", "byte 42: the checksum of a record's length is wrong; 120 bytes left out"},
+		{"a torn long record behind damage", append(make([]byte, 20), merged[:40000]...), "1 3", "byte 42: the checksum of a record's length is wrong; 40020 bytes left out"},
 		{"a torn long record that another follows", merged[:40000], "1", ""}, // it may still be whole
 		{"a byte of a long record", flip(merged, 50000), "1 3", fmt.Sprintf("byte 42: the checksum of a record is wrong; %d bytes left out", len(merged))},
 		{"a byte of an image that is not read", flip(image, 100000), "1 2 3", ""},
@@ -449,7 +451,7 @@ func tbRandomFile(rnd *rand.Rand, damage bool) []byte {
 
 // However a file is cut, hopped over, and restarted: what comes out is what the second reader says of the whole.
 func TestTBRandom(t *testing.T) {
-	rounds := uint64(60)
+	rounds := uint64(40)
 	if os.Getenv("GPUCTL_SLOW") != "" {
 		rounds = 1000
 	}
