@@ -30,8 +30,8 @@ func (a *agent) tbStep(ctx context.Context, now time.Time) (time.Duration, error
 			}
 		}
 	}
-	if len(subjects) > 0 && wait > ckptEvery {
-		wait = ckptEvery
+	if len(subjects) > 0 {
+		wait = min(wait, tbWalksEvery) // one of them may come to be late
 	}
 	a.mu.Lock()
 	news := a.tbProblem != a.tb.problem
@@ -98,22 +98,30 @@ func drainedAt(dir runDir) (ms int64, never bool) {
 	return ms, e.Reason == reasonStartFailed
 }
 
-// drain lets a run end, when all that there is of it was found.
+// drain lets a run end, when all that there is of it was found, or does not answer for too long.
 func (a *agent) drain(s tbSubject, now time.Time) error {
 	a.mu.Lock()
 	r := a.record(s.uid)
 	if r.over.IsZero() {
 		r.over = now
 	}
-	late, ckpts := now.Sub(r.over) >= drainPatience, r.ckptDone
+	late, ckpts := now.Sub(r.over) >= drainPatience, r.ckptDone || s.through
 	a.mu.Unlock()
-	if late {
+	looking := a.tb.pending(s.uid)
+	if (looking || !ckpts) && !late {
+		return nil
+	}
+	if looking {
 		if err := a.tb.giveUpLooking(s.uid, now); err != nil {
 			return err
 		}
 	}
-	if a.tb.pending(s.uid) || !ckpts && !s.through && !late {
-		return nil
+	if !ckpts {
+		if err := a.tb.event(s.uid, "CKPT_INCOMPLETE-"+s.uid, wireEvent{
+			Type: "CKPT_INCOMPLETE", Severity: "warning", Message: fmt.Sprintf("checkpoints may be missing: the last look for them did not end within %v", drainPatience),
+		}, map[string]any{}, now); err != nil {
+			return err
+		}
 	}
 	a.tb.handLost(s.uid)
 	a.up.endRun(s.uid, now)

@@ -49,6 +49,7 @@ type tbRun struct {
 	roots    []tbRoot
 	walking  chan tbWalked // a round under way, nil = none
 	began    time.Time     // of the last round
+	full     time.Time     // last round that looked at watched folders too
 	walks    int           // rounds that were finished
 	nextWalk time.Time
 	notes    tbNotes // for the next round
@@ -170,7 +171,8 @@ func (w *tbWatch) begin(r *tbRun) {
 		if err != nil || !ok {
 			spec = runSpec{}
 		}
-		r.walk = newTBWalk(spec, func(dir string) bool { return w.notify.watch(r.uid, dir) })
+		uid := r.uid // r is not the walk's to read
+		r.walk = newTBWalk(spec, func(dir string) bool { return w.notify.watch(uid, dir) })
 		r.roots = r.walk.given
 	}
 	if r.tree.leader.pid != 0 {

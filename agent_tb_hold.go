@@ -49,6 +49,15 @@ type tbOwned struct {
 	rec      tbRecord
 }
 
+// tbKey makes the key of a file that is taken.
+func tbKey(inode uint64, taken func(key string) bool) string {
+	key := strconv.FormatUint(inode, 16)
+	for n := uint64(1); taken(key); n++ {
+		key = strconv.FormatUint(inode, 16) + "-" + strconv.FormatUint(n, 16)
+	}
+	return key
+}
+
 // tbInode is the inode in a key.
 func tbInode(key string) (inode uint64, ok bool) {
 	first, rest, more := strings.Cut(key, "-")

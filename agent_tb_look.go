@@ -68,13 +68,16 @@ func (w *tbWatch) lookAtFolders(r *tbRun, n tbNotes, now time.Time) {
 		if !due && !(news && now.Sub(r.began) >= tbShare*r.walkCost) {
 			return
 		}
-		notes, all := r.notes, r.notes.lost || due
+		notes, all := r.notes, r.notes.lost || r.ended || now.Sub(r.full) >= tbWalksRare
+		if all {
+			r.full = now
+		}
 		r.notes, r.began, r.atEnd = tbNotes{}, now, r.ended
-		out := make(chan tbWalked, 1)
+		out, walk := make(chan tbWalked, 1), r.walk
 		r.walking = out
 		go func() { // not waited for at the end of the agent: it may hang in a dead disk
-			r.walk.again(notes)
-			found := r.walk.round(all)
+			walk.again(notes)
+			found := walk.round(all)
 			out <- found
 			if found.cost > tbWalkPatient/2 {
 				w.bell.ring()

@@ -77,13 +77,7 @@ func (w *tbWatch) decide(now time.Time) error {
 
 // hold takes one file for a run.
 func (w *tbWatch) hold(r *tbRun, f *tbFound, v tbVerdict, now time.Time) error {
-	key := fmt.Sprintf("%x", f.ino)
-	for n := 1; ; n++ {
-		if _, taken := r.files[key]; !taken {
-			break
-		}
-		key = fmt.Sprintf("%x-%x", f.ino, n)
-	}
+	key := tbKey(f.ino, func(k string) bool { _, taken := r.files[k]; return taken })
 	rec := tbRecord{Path: f.path, Folder: tbFolderName(r.roots, filepath.Dir(f.path)), Why: v.why, FoundMS: now.UnixMilli()}
 	h, err := r.dir.holdTB(key, f.tbFile, f.via, rec)
 	if err != nil && f.via != f.path { // its writer is gone, or closed it
@@ -164,19 +158,19 @@ func (w *tbWatch) pending(uid string) bool {
 	return false
 }
 
-// giveUpLooking ends the looking for files of a run whose folders do not answer.
+// giveUpLooking ends the looking for files of a run whose folders do not answer, or whose files cannot be held, and tells it.
 func (w *tbWatch) giveUpLooking(uid string, now time.Time) error {
 	r := w.live[uid]
-	if r == nil || r.looked {
+	if r == nil {
 		return nil
 	}
-	r.looked = true
 	dir := "its folders"
 	if len(r.roots) > 0 {
 		dir = r.roots[len(r.roots)-1].dir
 	}
+	r.looked, r.adopted = true, true
 	return w.event(uid, "TB_INCOMPLETE-"+uid, wireEvent{
-		Type: "TB_INCOMPLETE", Severity: "warning", Message: fmt.Sprintf("event files may be missing: %s could not be looked through for %v", dir, tbTryFor),
+		Type: "TB_INCOMPLETE", Severity: "warning", Message: fmt.Sprintf("event files may be missing: %s could not be looked through for %v", dir, drainPatience),
 	}, map[string]any{"path": dir, "taken_bytes": 0, "why": "the folder does not answer"}, now)
 }
 
