@@ -13,17 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 )
-
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var ru unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-}
 
 // openBelow counts the files below a folder that this process has open.
 func openBelow(t *testing.T, dir string) (n int) {

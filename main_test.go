@@ -5,6 +5,7 @@ package main
 
 import (
 	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -33,4 +34,14 @@ func waitFor(t testing.TB, what string, done func() bool) {
 			t.Fatalf("waited 20 s for: %s", what)
 		}
 	}
+}
+
+// cpuTime is what this process has used so far, user and system.
+func cpuTime(t testing.TB) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

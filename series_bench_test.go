@@ -13,19 +13,9 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 )
-
-// cpuTime is what this process has used, user and system.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // httpPoints posts n points of one series, 1,000 a batch, over loopback and gives points a second.
 func httpPoints(b *testing.B, n int, pack bool) float64 {

@@ -59,7 +59,11 @@ while [ ! -e gate ]; do sleep 0.05; done
 	}
 	for _, c := range []struct{ args, want string }{
 		{"run show bar", "120 of 1000 (12%), about 1m30s left, by tqdm"},
-		{"top --once", "1.1  bar"}, {"top", "120/1000"}, {"top", "2m50s"}, {"status", "150/1000"}, {"run list", "120/1000"},
+		{"top --once", "1.1  bar"},
+		{"top", "120/1000"},
+		{"top", "2m50s"},
+		{"status", "150/1000"},
+		{"run list", "120/1000"},
 		{"top -o json", `"lane": "cpu"`},
 	} {
 		if out := p.ok(strings.Fields(c.args)...); !strings.Contains(out, c.want) {
