@@ -66,15 +66,15 @@ func (u *uploader) step(ctx context.Context, now time.Time) (time.Duration, erro
 	return max(wait, batchEvery), err
 }
 
-// collect fills the sources and takes what fits: facts, then logs in turn, then event files in turn, then node samples, for which a little
-// room is kept.
+// collect fills the sources and takes what fits: facts, then logs in turn, then event files, their folders in turn, then node samples, for
+// which a little room is kept.
 func (u *uploader) collect(now time.Time) (body []byte, parts []batchPart, again bool) {
-	take := func(s source, room int) error {
+	take := func(s source, room int) (lines int, more bool, err error) {
 		t := s.tail()
 		if !t.known || t.cur.Done || now.Before(t.hold) {
-			return nil
+			return 0, false, nil
 		}
-		more, err := s.fill(now, room)
+		more, err = s.fill(now, room)
 		u.complain(t.src, err)
 		again = again || more
 		p := batchPart{src: s, epoch: t.epoch}
@@ -98,37 +98,46 @@ func (u *uploader) collect(now time.Time) (body []byte, parts []batchPart, again
 		if p.lines > 0 || p.shows {
 			parts = append(parts, p)
 		}
-		return err
+		return p.lines, more, err
 	}
 	u.openGates()
 	take(u.own[0], u.target)
-	logs, points := u.files()
+	logs, folders := u.files()
 	u.turn++
 	began := time.Now()
-	for i := range len(logs) + len(points) {
+	for i := range len(logs) + len(folders) {
 		if time.Since(began) > collectMost {
 			again = true
 			break
 		}
 		room := u.target - u.target/16 - len(body)
-		if left := len(logs) + len(points) - i; left > 1 {
+		if left := len(logs) + len(folders) - i; left > 1 {
 			room = max(room/2, u.target/16) // one large source leaves room for the others
 		}
-		if i < len(logs) && len(points) > 0 {
+		if i < len(logs) && len(folders) > 0 {
 			room = min(room, u.target-u.target/4-len(body)) // however many logs are loud, points go too
 		}
 		switch {
 		case i < len(logs) && room > 0:
 			take(logs[(u.turn+i)%len(logs)], room)
 		case i >= len(logs) && room > 0:
-			s := points[(u.turn+i-len(logs))%len(points)]
-			if !s.due(now) {
-				break
+			for _, s := range folders[(u.turn+i-len(logs))%len(folders)] {
+				if !s.due(now) {
+					continue
+				}
+				if room <= 0 || time.Since(began) > collectMost {
+					again = true
+					break
+				}
+				pos, size, held := s.fed.pos, len(body), now.Before(s.hold)
+				lines, more, err := take(s.fileSource, room)
+				s.looked(now, pos, err)
+				u.giveUp(s, err, now)
+				room -= len(body) - size
+				if err == nil && !held && !s.cur.Done && s.keepsBack(lines, more) {
+					break
+				}
 			}
-			pos := s.fed.pos
-			err := take(s.fileSource, room)
-			s.looked(now, pos, err)
-			u.giveUp(s, err, now)
 		default:
 			again = true
 		}
@@ -151,13 +160,13 @@ func (u *uploader) pause(now time.Time, again bool) time.Duration {
 		}
 	}
 	wait := idleEvery
-	logs, points := u.files()
+	logs, folders := u.files()
 	for _, s := range logs {
 		if s.known && !s.cur.Done {
 			wait = lookEvery
 		}
 	}
-	for _, s := range points {
+	for _, s := range slices.Concat(folders...) {
 		if s.known && !s.cur.Done {
 			wait = min(wait, max(lookEvery, s.next.Sub(now)))
 		}

@@ -265,6 +265,7 @@ func (w *tbWatch) adopt(r *tbRun) error {
 // hand gives a held file to the uploader.
 func (w *tbWatch) hand(r *tbRun, rec tbRecord, h tbHold) {
 	delete(r.lost, h.key)
+	h.madeMS = rec.madeMS()
 	if !w.take(r.uid, h) && h.file != nil {
 		if err := h.file.Close(); err != nil {
 			w.log.Warn("close event file", "path", rec.Path, keyErr, err)

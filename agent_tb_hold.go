@@ -28,6 +28,11 @@ type tbRecord struct {
 	FoundMS int64  `json:"found_ms"`
 }
 
+// madeMS is when the file was made, as well as that is known.
+func (r tbRecord) madeMS() int64 {
+	return tbFile{bornMS: r.BornMS, changedMS: r.FoundMS, name: parseTBName(filepath.Base(r.Path), "")}.madeMS()
+}
+
 // is reports whether f, of the same inode, is the file of the record. A number is used again when the file is gone; devices get other
 // numbers at a boot.
 func (r tbRecord) is(f tbFile) bool {

@@ -4,11 +4,14 @@ package main
 // handed to the uploader, or left alone. What people should know of it becomes an event of the run.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,7 +35,11 @@ func (w *tbWatch) bonds(f *tbFound) []tbBond {
 // decide asks the rule about every file that is nobody's, and takes what is a run's.
 func (w *tbWatch) decide(now time.Time) error {
 	var errs []error
-	for id, f := range w.found {
+	ids := slices.SortedFunc(maps.Keys(w.found), func(a, b [2]uint64) int { // the oldest first: the uploader reads along
+		return cmp.Or(cmp.Compare(w.found[a].madeMS(), w.found[b].madeMS()), cmp.Compare(w.found[a].path, w.found[b].path))
+	})
+	for _, id := range ids {
+		f := w.found[id]
 		stranger := tbStrangerNone
 		if f.writer == "" {
 			stranger = w.procs.stranger(f.tbFile)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -146,11 +147,11 @@ func (u *uploader) addNodeSample(n nodeSample) {
 // all gives the sources in the order in which they are sent: facts, logs, event files, node.
 func (u *uploader) all() []source {
 	all := []source{u.own[0]}
-	logs, points := u.files()
+	logs, folders := u.files()
 	for _, s := range logs {
 		all = append(all, s)
 	}
-	for _, s := range points {
+	for _, s := range slices.Concat(folders...) {
 		all = append(all, s.fileSource)
 	}
 	return append(all, u.own[1])

@@ -5,6 +5,7 @@ package main
 // checkpoints. Which files are a run's is decided elsewhere (agent_tb), and when nobody writes any more too (agent_drain).
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,11 +34,14 @@ type runSources struct {
 // tbSource is one event file. Path is that of the link that holds it, or the user's where a link is not possible.
 type tbSource struct {
 	*fileSource
-	run   *runSources
-	name  string    // the user's path
-	next  time.Time // no look before
-	moved time.Time // when something was read last
-	told  bool      // that it is not whole
+	run    *runSources
+	folder string    // of its series
+	name   string    // the user's path
+	madeMS int64     // when it was made
+	first  bool      // younger files of the folder wait for it
+	next   time.Time // no look before
+	moved  time.Time // when something was read last
+	told   bool      // that it is not whole
 }
 
 // tbHold is an event file that was taken for a run.
@@ -46,6 +50,7 @@ type tbHold struct {
 	path   string   // to read
 	name   string   // as the user knows it
 	folder string   // of its series
+	madeMS int64    // when it was made, 0: not known
 	file   *os.File // already open, where nothing else holds it; nil: path is opened
 	fresh  bool     // it was never named to any server
 }
@@ -60,13 +65,32 @@ func runOfSource(src string) string {
 	return uid
 }
 
-// files gives logs and event files of all runs, in an order that stays.
-func (u *uploader) files() (logs []*fileSource, points []*tbSource) {
+// files gives the logs of all runs and their event files, those of one folder of a run together, the oldest first. In an order that stays.
+func (u *uploader) files() (logs []*fileSource, folders [][]*tbSource) {
 	for _, uid := range slices.Sorted(maps.Keys(u.runs)) {
 		logs = append(logs, u.runs[uid].log)
-		points = append(points, u.runs[uid].tb...)
+		for tb := u.runs[uid].tb; len(tb) > 0; {
+			n := 1
+			for n < len(tb) && tb[n].folder == tb[0].folder {
+				n++
+			}
+			folders = append(folders, tb[:n])
+			tb = tb[n:]
+		}
 	}
-	return logs, points
+	return logs, folders
+}
+
+// before orders the event files of a run: a training that goes on from a checkpoint makes a new file beside the old one.
+func (s *tbSource) before(o *tbSource) int {
+	return cmp.Or(cmp.Compare(s.folder, o.folder), cmp.Compare(s.madeMS, o.madeMS), cmp.Compare(s.name, o.name), cmp.Compare(s.src, o.src))
+}
+
+// keepsBack reports whether the younger files of the folder wait for this one, of which so many lines were taken: points that were written
+// before theirs come before theirs. more: not all that is in it was read. Once it was taken as far as it goes it keeps nothing back.
+func (s *tbSource) keepsBack(lines int, more bool) bool {
+	s.first = s.first && (!s.known || more || lines < len(s.pend))
+	return s.first
 }
 
 // addLog starts reading log.txt of a run folder, which may not exist yet. Doing it again changes nothing. A log that is still empty
@@ -101,12 +125,16 @@ func (u *uploader) addTB(uid string, h tbHold) bool {
 	if r == nil || slices.ContainsFunc(r.tb, func(s *tbSource) bool { return s.src == src }) {
 		return false
 	}
-	s := &tbSource{fileSource: newTBSource(src, h.path, h.folder, &u.read, u.hear), run: r, name: h.name, moved: time.Now()}
+	s := &tbSource{fileSource: newTBSource(src, h.path, h.folder, &u.read, u.hear), run: r, folder: h.folder, name: h.name, madeMS: h.madeMS, moved: time.Now()}
 	s.f = h.file
 	if h.fresh {
 		s.align(wireCursor{})
 	}
-	r.tb = append(r.tb, s)
+	at, _ := slices.BinarySearchFunc(r.tb, s, (*tbSource).before)
+	r.tb = slices.Insert(r.tb, at, s)
+	for i := at; i >= 0 && r.tb[i].folder == s.folder; i-- {
+		r.tb[i].first = i+1 < len(r.tb) && r.tb[i+1].folder == s.folder
+	}
 	u.ring()
 	return true
 }

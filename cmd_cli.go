@@ -146,6 +146,9 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 	fs.VisitAll(own.AddFlag)
 	c.global.register(fs)
 	c.flags = fs
+	if cmd.raw {
+		rest = append([]string{"--"}, rest...)
+	}
 	perr := fs.Parse(rest)
 	if err := c.settle(cmd.formats()); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ var demoFiles embed.FS
 
 const (
 	demoExample  = "examples/mnist"
+	demoOut      = "runs/mnist"     // where the example writes
 	demoAccuracy = 0.90             // the example reaches 0.96; below this it has not learned
 	demoReady    = 20 * time.Second // a cold start on two slow cores takes under two
 	demoLimit    = 10 * time.Minute // of everything, unless kept
@@ -35,7 +37,8 @@ func demoCommand() command {
 	return command{
 		words: "demo", short: "Train the bundled example in a scratch folder, start to end", ownSignals: true,
 		long: `Starts a server and an agent on a free port, trains a small network on handwritten digits on the cpu, follows it
-and says what became of it. Needs python3. Exit code 0 when it trained well; the folder is then removed.`,
+and says what became of it: its metrics with their best values, its checkpoints. The page shows it live, at the address that is
+printed. Needs python3. Exit code 0 when it trained well; the folder is then removed.`,
 		setup: func(c *cli, fs *pflag.FlagSet) runFunc {
 			var d demo
 			fs.BoolVar(&d.keep, "keep", false, "leave the server running until Ctrl-C")
@@ -98,6 +101,9 @@ func (d *demo) run(ctx context.Context) error {
 	defer d.lose(nil)
 	err = d.train(limited, python)
 	if d.keep && err == nil {
+		if err := d.sayPage(ctx); err != nil {
+			d.c.say("demo: no link to the page: %v", err)
+		}
 		d.c.say("demo: the server goes on until Ctrl-C; in another terminal: export GPUCTL_HOME=%s", d.home)
 		select {
 		case <-ctx.Done():
@@ -138,11 +144,15 @@ func (d *demo) train(ctx context.Context, python string) error {
 	var err error
 	d.job, err = d.cl.submitJob(ctx, jobRequest{
 		Argv: argv, WorkingDir: folder, GPUs: &gpus, Name: "digits", Project: "demo", Env: captureEnv(d.c.environ), Reason: "gpuctl demo",
+		Watch: []string{demoOut + "/checkpoints"}, TB: []string{demoOut + "/tb"}, PrimaryMetric: &primaryMetric{Name: "val/accuracy", Goal: "max"},
 	}, newUID())
 	if err != nil {
 		return err
 	}
 	d.c.say("demo: job %d submitted on the cpu lane: %s", d.job.ID, quoteArgv(argv))
+	if err := d.sayPage(ctx); err != nil {
+		return err
+	}
 	accuracy := -1.0
 	sink := newLineSink(d.c.p, false)
 	sink.each = func(l logLine) {
@@ -304,6 +314,7 @@ func (d *demo) tell(ctx context.Context, accuracy float64) error {
 	if err != nil {
 		return err
 	}
+	d.c.p.now = time.Now() // ages are counted from here, not from the start of the demo
 	if d.c.p.json() {
 		return d.c.p.writeJSON(run)
 	}
@@ -314,7 +325,7 @@ func (d *demo) tell(ctx context.Context, accuracy float64) error {
 	if err := d.c.p.data(""); err != nil {
 		return err
 	}
-	return d.c.p.fields([]field{
+	if err := d.c.p.fields([]field{
 		{"run", run.ID + " of job " + jobName(d.job) + " (" + run.Name + ")"},
 		{"state", d.job.State},
 		{"end", endText(run.ExitCode, run.Signal) + reasonText(run.Reason, run.Detail)},
@@ -322,7 +333,54 @@ func (d *demo) tell(ctx context.Context, accuracy float64) error {
 		{"result", result},
 		{"log", strconv.FormatInt(run.Log.Lines, 10) + " lines"},
 		{"node", textOf(run.Node) + " " + slotsText(run.Slots)},
-	})
+		{"checkpoints", strconv.FormatInt(run.Checkpoints, 10) + " in " + demoOut + "/checkpoints"},
+	}); err != nil {
+		return err
+	}
+	return d.tellMetrics(ctx, run)
+}
+
+// demoCheckpoints is how many of the newest are listed.
+const demoCheckpoints = 3
+
+// tellMetrics says what was measured and what was saved.
+func (d *demo) tellMetrics(ctx context.Context, run runView) error {
+	if err := d.c.p.data(""); err != nil {
+		return err
+	}
+	if err := d.c.p.metricTable(run, runShowMetrics); err != nil {
+		return err
+	}
+	saved, err := getOne[list[checkpointView]](ctx, d.cl, "/runs/"+seg(run.ID)+"/checkpoints", url.Values{"limit": {strconv.Itoa(demoCheckpoints)}})
+	if err != nil || len(saved.Items) == 0 {
+		return err
+	}
+	for i := range saved.Items {
+		if rel, err := filepath.Rel(d.home, saved.Items[i].Path); err == nil {
+			saved.Items[i].Path = rel
+		}
+	}
+	saved.Next = nil
+	if err := d.c.p.data(""); err != nil {
+		return err
+	}
+	if err := printList(d.c.p, saved, d.c.p.ckptColumns(), ckptID); err != nil {
+		return err
+	}
+	if more := run.Checkpoints - int64(len(saved.Items)); more > 0 {
+		return d.c.p.data(fmt.Sprintf("and %d before them: gpuctl ckpt list %s", more, run.ID))
+	}
+	return nil
+}
+
+// sayPage prints the address of the page, with a code that logs in once.
+func (d *demo) sayPage(ctx context.Context) error {
+	link, err := d.cl.loginLink(ctx)
+	if err != nil {
+		return err
+	}
+	d.c.say("demo: the page, live: %s", link.URLs[0])
+	return nil
 }
 
 // unpack writes an embedded folder to dir.

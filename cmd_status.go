@@ -40,12 +40,16 @@ func (c *cli) status(ctx context.Context, watch bool, args []string) error {
 	}
 	for {
 		st, err := cl.status(ctx)
+		var runs map[string]runView
+		if err == nil && !c.p.json() && len(st.Running) > 0 {
+			runs, err = livingRuns(ctx, cl)
+		}
 		switch {
 		case err == nil && c.p.json():
 			err = c.p.writeJSON(st)
 		case err == nil:
 			c.p.now = time.Now()
-			text := c.p.statusText(st)
+			text := c.p.statusText(st, runs)
 			if watch && c.width > 0 {
 				text = "\x1b[H\x1b[2J" + text
 			}
@@ -70,17 +74,17 @@ func (c *cli) status(ctx context.Context, watch bool, args []string) error {
 }
 
 // statusText is the overview, 80 columns wide: of each list as much as fits on the screen.
-func (p *printer) statusText(st statusView) string {
+func (p *printer) statusText(st statusView, runs map[string]runView) string {
 	for rows := statusRows; ; rows-- {
-		text := p.statusPage(st, rows)
+		text := p.statusPage(st, runs, rows)
 		if rows == 1 || strings.Count(text, "\n") <= statusLines {
 			return text
 		}
 	}
 }
 
-// statusPage is the overview with at most rows of each list.
-func (p *printer) statusPage(st statusView, rows int) string {
+// statusPage is the overview with at most rows of each list. Runs are the living ones by id.
+func (p *printer) statusPage(st statusView, runs map[string]runView, rows int) string {
 	var b strings.Builder
 	line := func(format string, args ...any) {
 		b.WriteString(clipText(plainText(fmt.Sprintf(format, args...)), 80) + "\n")
@@ -129,11 +133,13 @@ func (p *printer) statusPage(st statusView, rows int) string {
 		shown := st.Running[:min(len(st.Running), rows)]
 		statusTable(&sub, shown, []column[jobView]{
 			{name: "job", right: true, cell: jobName},
-			{name: "name", cell: func(j jobView) string { return clipText(j.Name, 28) }},
+			{name: "name", cell: func(j jobView) string { return clipText(j.Name, 18) }},
 			{name: "state", state: true, cell: func(j jobView) string { return j.State }},
 			{name: "gpus", right: true, cell: func(j jobView) string { return strconv.Itoa(j.GPUs) }},
-			{name: "node", cell: func(j jobView) string { return clipText(textOf(j.Node), 16) }},
+			{name: "node", cell: func(j jobView) string { return clipText(textOf(j.Node), 11) }},
 			{name: "time", right: true, cell: func(j jobView) string { return p.lasted(j.StartedMS, j.EndedMS) }},
+			{name: "step", right: true, cell: func(j jobView) string { return stepShort(livingRunOf(runs, j)) }},
+			{name: "age", right: true, cell: func(j jobView) string { return p.stepAge(livingRunOf(runs, j)) }},
 		})
 		more(&b, len(st.Running)-len(shown), "gpuctl job list --state RUNNING")
 	}
@@ -155,6 +161,14 @@ func (p *printer) statusPage(st statusView, rows int) string {
 		line("nothing runs, nothing waits: gpuctl go -- python train.py")
 	}
 	return b.String()
+}
+
+// livingRunOf is the run of a job's newest attempt, empty when it does not live.
+func livingRunOf(runs map[string]runView, j jobView) runView {
+	if len(j.Runs) == 0 {
+		return runView{}
+	}
+	return runs[j.Runs[len(j.Runs)-1]]
 }
 
 // statusTable writes into a strings.Builder, which takes everything.

@@ -24,6 +24,7 @@ type command struct {
 	ownSignals bool // the command reads c.signals itself
 	exitsAsJob bool // exit codes are the job's, ours is 125
 	csv        bool // takes -o csv
+	raw        bool // its words are taken as they are, flags too
 	setup      func(c *cli, fs *pflag.FlagSet) runFunc
 }
 
@@ -38,9 +39,11 @@ func (c command) formats() []string {
 // commandTable lists all commands in the order of the help text.
 func commandTable() []command {
 	return slices.Concat(
-		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), logsCommand(), uiCommand()},
+		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), topCommand(), logsCommand(), uiCommand()},
 		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), []command{nodeJoinCommand()}, eventCommands(), tokenCommands(),
-		[]command{serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), versionCommand(), helpCommand()},
+		[]command{
+			serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand(),
+		},
 	)
 }
 

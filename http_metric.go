@@ -5,20 +5,15 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 )
 
 const (
 	metricPointsMost = 10_000  // of max_points
 	metricAnswerMost = 1 << 21 // points and buckets of one answer, about 100 MB of JSON
-	metricWriteBytes = 256 << 10
 )
 
 // metricAsk is a question for curves.
@@ -100,7 +95,7 @@ func (s *server) getRunMetrics(w http.ResponseWriter, r *http.Request) error {
 	}); err != nil {
 		return err
 	}
-	var answer metricsPage
+	var answer metricAnswer
 	topics := []string{bellRun(id)}
 	err := s.longPoll(r, wait, func() []string { return topics }, func() (bool, error) {
 		var err error
@@ -114,8 +109,7 @@ func (s *server) getRunMetrics(w http.ResponseWriter, r *http.Request) error {
 }
 
 // lookAtMetrics reads the curves as they are now, and says which bells tell of more. With nothing new since after there are no items.
-func (s *server) lookAtMetrics(ctx context.Context, runID int64, ask metricAsk) (p metricsPage, topics []string, err error) {
-	p.Items = []metricSeries{}
+func (s *server) lookAtMetrics(ctx context.Context, runID int64, ask metricAsk) (p metricAnswer, topics []string, err error) {
 	err = s.store.read(ctx, func(c *conn) error {
 		runs, jobID, err := metricRuns(c, runID, ask.attempts != attemptsRun)
 		if err != nil {
@@ -143,7 +137,7 @@ func (s *server) lookAtMetrics(ctx context.Context, runID int64, ask metricAsk) 
 		if ask.after != nil && p.Next <= *ask.after {
 			return nil
 		}
-		p.Items, err = s.readCurves(c, runs, ask)
+		p.items, err = s.readCurves(c, runs, ask)
 		return err
 	})
 	return p, topics, err
@@ -193,51 +187,30 @@ type metricCurve struct {
 }
 
 // readCurves reads what is asked for of runs.
-func (s *server) readCurves(c *conn, runs []metricRun, ask metricAsk) ([]metricSeries, error) {
+func (s *server) readCurves(c *conn, runs []metricRun, ask metricAsk) ([]metricItem, error) {
 	curves := metricCurves(runs, ask)
 	r := seriesReader{c: c}
-	out := make([]metricSeries, 0, len(curves))
+	out := make([]metricItem, 0, len(curves))
 	total := 0
 	for _, k := range curves {
-		var sampler *seriesSampler
+		var item metricItem
 		var err error
 		if ask.attempts == attemptsTrained {
-			sampler, err = r.sampleLine(&s.curves, k.series, ask.span(runs[0].startMS), ask.most)
+			item.curve, err = r.sampleLine(&s.curves, k.series, ask.span(runs[0].startMS), ask.most)
 		} else {
-			sampler, err = r.sample(&s.curves, &k.series[0], ask.span(k.run.startMS), ask.most)
+			item.curve, err = r.sample(&s.curves, &k.series[0], ask.span(k.run.startMS), ask.most)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read series %q of run %s: %w", k.name, k.run.label, err)
 		}
-		newest := &k.series[len(k.series)-1]
-		item := metricSeries{
-			Run: k.run.label, Name: k.name, Source: newest.source, Folder: newest.folder, Tag: newest.tag, Count: sampler.n,
-		}
-		item.fill(sampler)
-		if total += len(item.Points) + len(item.Buckets); total > metricAnswerMost || ask.most == metricAnswerMost && item.Buckets != nil {
+		if total += min(item.curve.sampler.len(), ask.most); total > metricAnswerMost || ask.most == metricAnswerMost && item.curve.sampler.thinned() {
 			return nil, newProblem(codeInvalid, "give max_points, fewer names, or a narrower from and to", "the answer would have over %d points", metricAnswerMost)
 		}
+		newest := &k.series[len(k.series)-1]
+		item.head = metricSeries{Run: k.run.label, Name: k.name, Source: newest.source, Folder: newest.folder, Tag: newest.tag, Count: item.curve.sampler.n}
 		out = append(out, item)
 	}
 	return out, nil
-}
-
-// fill takes what a sampler has.
-func (m *metricSeries) fill(s *seriesSampler) {
-	for i, v := range s.points.values {
-		if i == 0 {
-			m.Points = make([]pointRow, 0, s.points.len())
-		}
-		m.Points = append(m.Points, pointRow{s.points.steps[i], s.points.atMS[i], v})
-	}
-	buckets := s.buckets()
-	if buckets != nil {
-		m.Buckets = make([]pointBucket, len(buckets))
-	}
-	for i, b := range buckets {
-		least, most, mean := b.shown()
-		m.Buckets[i] = pointBucket{b.step, b.atMS, least, most, mean, b.count}
-	}
 }
 
 // metricCurves chooses and orders the curves: the primary one first, then by name, then by attempt.
@@ -269,67 +242,4 @@ func metricCurves(runs []metricRun, ask metricAsk) []metricCurve {
 		return cmp.Compare(a.name, b.name)
 	})
 	return out
-}
-
-// writeMetrics answers a page. All is read before the first byte leaves; it is written by hand, since encoding/json takes five times as long
-// to look through what each point writes, and in pieces, since it may be large.
-func writeMetrics(w http.ResponseWriter, p *metricsPage) error {
-	w.Header().Set("Content-Type", "application/json")
-	rc := http.NewResponseController(w)
-	b := []byte(`{"items":[`)
-	send := func(least int) error {
-		if len(b) < least {
-			return nil
-		}
-		if _, err := w.Write(b); err != nil {
-			return fmt.Errorf("write answer: %w", err)
-		}
-		b = b[:0]
-		if err := rc.SetWriteDeadline(time.Now().Add(answerWithin)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return fmt.Errorf("write answer: %w", err)
-		}
-		return nil
-	}
-	for i := range p.Items {
-		m := &p.Items[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		head, err := json.Marshal(metricSeries{Run: m.Run, Name: m.Name, Source: m.Source, Folder: m.Folder, Tag: m.Tag, Count: m.Count})
-		if err != nil {
-			return fmt.Errorf("write answer: %w", err)
-		}
-		b = append(b, head[:len(head)-1]...)
-		for k, pt := range m.Points {
-			b = pt.appendJSON(appendListBegin(b, "points", k))
-			if err := send(metricWriteBytes); err != nil {
-				return err
-			}
-		}
-		for k, bucket := range m.Buckets {
-			b = bucket.appendJSON(appendListBegin(b, "buckets", k))
-			if err := send(metricWriteBytes); err != nil {
-				return err
-			}
-		}
-		if len(m.Points)+len(m.Buckets) > 0 {
-			b = append(b, ']')
-		}
-		b = append(b, '}')
-	}
-	tail, err := json.Marshal(metricsPage{Next: p.Next, State: p.State, Done: p.Done})
-	if err != nil {
-		return fmt.Errorf("write answer: %w", err)
-	}
-	b = append(append(b, ']'), tail[len(`{"items":null`):]...)
-	b = append(b, '\n')
-	return send(0)
-}
-
-// appendListBegin writes what stands before element i of a list that is a field.
-func appendListBegin(b []byte, field string, i int) []byte {
-	if i > 0 {
-		return append(b, ',')
-	}
-	return append(strconv.AppendQuote(append(b, ','), field), ':', '[')
 }

@@ -3,6 +3,7 @@ package main
 // Curves over HTTP: attempts, names, ranges, buckets, waiting; and what runs show of their series.
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -148,7 +149,7 @@ func TestMetricsNames(t *testing.T) {
 // and as points, in ranges too, and a spike is always in it.
 func TestMetricsNeverStale(t *testing.T) {
 	w, a, tell, src := pointWorld(t)
-	all := noisyLoss(30_000, 1)
+	all := noisyLoss(14_000, 1)
 	all.values[777] = 1e6
 	check := func(n int) {
 		t.Helper()
@@ -165,7 +166,9 @@ func TestMetricsNeverStale(t *testing.T) {
 			fresh := newSeriesSampler(most)
 			addInSpan(fresh, all.cut(0, n), span)
 			var want metricSeries
-			want.fill(fresh)
+			if err := json.Unmarshal(append(append([]byte(`{"run":""`), renderCurve(fresh)...), '}'), &want); err != nil {
+				t.Fatal(err)
+			}
 			p := w.metrics("1", query)
 			got := p.Items[0]
 			if p.Next != int64(n) || got.Count != fresh.n || !slices.Equal(got.Points, want.Points) || !slices.Equal(got.Buckets, want.Buckets) {

@@ -225,15 +225,25 @@ func busyStatus() statusView {
 	for i := range 9 {
 		st.NeedsYou = append(st.NeedsYou, "job "+strings.Repeat("x", 90))
 		st.Nodes = append(st.Nodes, nodeView{Name: fmt.Sprintf("a-machine-with-a-very-long-name-%d", i), State: "unreachable", CPU: ptr(0.5), Memory: &usedTotal{Used: 100 << 30, Total: 500 << 30}})
-		st.Running = append(st.Running, jobView{ID: int64(1000 + i), Name: strings.Repeat("数", 60), State: jobCancelling, Node: ptr("a-machine-with-a-very-long-name"), StartedMS: agoMS(time.Hour)})
+		st.Running = append(st.Running, jobView{ID: int64(1000 + i), Name: strings.Repeat("数", 60), State: jobCancelling, Node: ptr("a-machine-with-a-very-long-name"), StartedMS: agoMS(time.Hour), Runs: []string{fmt.Sprintf("%d.1", 1000+i)}})
 		st.Queued = append(st.Queued, jobView{ID: int64(2000 + i), Name: strings.Repeat("q", 80), State: jobQueued, WaitReason: ptr(strings.Repeat("because ", 20))})
 	}
 	return st
 }
 
+// busyRuns are the runs of busyStatus.
+func busyRuns() map[string]runView {
+	runs := map[string]runView{}
+	for i := range 9 {
+		id := fmt.Sprintf("%d.1", 1000+i)
+		runs[id] = runView{ID: id, LastStepMS: agoMS(13 * time.Hour), Progress: &runProgress{Step: 123, Total: ptr(int64(9999))}}
+	}
+	return runs
+}
+
 func TestStatusFits(t *testing.T) {
 	p := goldenPrinter(&bytes.Buffer{}, outTable)
-	text := p.statusText(busyStatus())
+	text := p.statusText(busyStatus(), busyRuns())
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) > statusLines {
 		t.Errorf("%d lines", len(lines))
@@ -243,7 +253,7 @@ func TestStatusFits(t *testing.T) {
 			t.Errorf("%d columns: %q", w, l)
 		}
 	}
-	for _, want := range []string{"9 running, 12345 failed", "and 67 more: gpuctl job list --state QUEUED", "and 6 more: gpuctl node list", "up 2d02h"} {
+	for _, want := range []string{"9 running, 12345 failed", "and 67 more: gpuctl job list --state QUEUED", "and 6 more: gpuctl node list", "up 2d02h", "123/9999  13h"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
@@ -256,7 +266,7 @@ func TestStatusCountsAreWhole(t *testing.T) {
 	for _, s := range jobStates {
 		st.Jobs[s] = 123456
 	}
-	text := goldenPrinter(&bytes.Buffer{}, outTable).statusText(st)
+	text := goldenPrinter(&bytes.Buffer{}, outTable).statusText(st, nil)
 	for _, s := range jobStates {
 		if !strings.Contains(text, "123456 "+strings.ToLower(s)) {
 			t.Errorf("%s is missing in\n%s", s, text)
@@ -276,6 +286,7 @@ func TestStatusExit(t *testing.T) {
 		t.Errorf("exit %d, %s", got.code, got.out)
 	}
 	f.json("GET /status", busyStatus())
+	f.json("GET /runs", list[runView]{})
 	if got := runCLI(t, f.URL, nil, "status"); got.code != 1 || got.err != "" {
 		t.Errorf("exit %d, %s", got.code, got.err)
 	}

@@ -51,6 +51,10 @@ func (c *seriesColumns) add(step, atMS int64, value float64) {
 	c.steps, c.atMS, c.values = append(c.steps, step), append(c.atMS, atMS), append(c.values, value)
 }
 
+func (c *seriesColumns) append(o seriesColumns) {
+	c.steps, c.atMS, c.values = append(c.steps, o.steps...), append(c.atMS, o.atMS...), append(c.values, o.values...)
+}
+
 // cut is the points from..to, sharing memory.
 func (c *seriesColumns) cut(from, to int) seriesColumns {
 	return seriesColumns{c.steps[from:to], c.atMS[from:to], c.values[from:to]}

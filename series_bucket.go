@@ -59,6 +59,7 @@ type seriesSampler struct {
 	units  int64
 	whole  []seriesBucket
 	open   []seriesBucket // by level: halves that wait for their other half; used where that bit of units is set
+	tree   []float64      // scratch of block
 }
 
 func newSeriesSampler(most int) *seriesSampler { return &seriesSampler{most: max(most, 1)} }
@@ -67,7 +68,7 @@ func newSeriesSampler(most int) *seriesSampler { return &seriesSampler{most: max
 func (s *seriesSampler) clone() *seriesSampler {
 	c := *s
 	c.points = seriesColumns{slices.Clone(s.points.steps), slices.Clone(s.points.atMS), slices.Clone(s.points.values)}
-	c.whole, c.open = slices.Clone(s.whole), slices.Clone(s.open)
+	c.whole, c.open, c.tree = slices.Clone(s.whole), slices.Clone(s.open), nil
 	return &c
 }
 
@@ -86,6 +87,54 @@ func (s *seriesSampler) add(step, atMS int64, v float64) {
 		s.spill()
 	}
 	s.push(seriesBucketOf(step, atMS, v))
+}
+
+// addAll takes many points; it gives the same as add for each, whole buckets at a time.
+func (s *seriesSampler) addAll(c seriesColumns) {
+	for i, n := 0, c.len(); i < n; {
+		width := 1 << s.level
+		if s.units == 0 || s.level == 0 || n-i < width || s.units&int64(width-1) != 0 || len(s.whole) == s.most {
+			s.add(c.steps[i], c.atMS[i], c.values[i])
+			i++
+			continue
+		}
+		s.whole = append(s.whole, s.block(c.cut(i, i+width)))
+		s.n, s.units, i = s.n+int64(width), s.units+int64(width), i+width
+	}
+}
+
+// block is the bucket of points whose number is a power of two, summed by twos as joining them one by one does.
+func (s *seriesSampler) block(c seriesColumns) seriesBucket {
+	n := c.len()
+	s.tree = seriesSized(s.tree, n)
+	b := seriesBucket{step: c.steps[0], atMS: c.atMS[0], count: int64(n), finite: int64(n)}
+	least, most := math.Inf(1), math.Inf(-1)
+	for i, v := range c.values {
+		switch {
+		case v-v != 0: // NaN or infinite
+			v = 0
+			b.finite--
+		default:
+			if v < least {
+				least = v
+			}
+			if v > most {
+				most = v
+			}
+		}
+		s.tree[i] = v
+	}
+	if b.finite == 0 {
+		return b
+	}
+	for n > 1 {
+		n /= 2
+		for i := range n {
+			s.tree[i] = s.tree[2*i] + s.tree[2*i+1]
+		}
+	}
+	b.least, b.most, b.sum = least, most, s.tree[0]
+	return b
 }
 
 // addBucket takes points that were summed before. There are only buckets from then on.
@@ -131,6 +180,17 @@ func (s *seriesSampler) raise() {
 	}
 	s.whole, s.open = s.whole[:half], append(s.open, odd)
 	s.level++
+}
+
+// thinned reports whether there are buckets instead of points.
+func (s *seriesSampler) thinned() bool { return s.units > 0 }
+
+// len is about how many points or buckets there are.
+func (s *seriesSampler) len() int {
+	if s.thinned() {
+		return len(s.whole) + 1
+	}
+	return s.points.len()
 }
 
 // buckets gives what there is now, at most `most` of them; nil while all points are kept.

@@ -85,11 +85,11 @@ type fileSource struct {
 
 // fileReader is the buffer for reading, and how large the pieces may be now.
 type fileReader struct {
-	buf   [printBytes + readChunkBytes]byte
-	wide  []byte       // for a backlog of points, made when there is one
-	pack  seriesPacker // likewise
-	slice int          // at most feedSliceBytes
-	line  int          // at most fileLineTarget
+	buf    [printBytes + readChunkBytes]byte
+	wide   []byte // for a backlog of points, made when there is one
+	points tbScratch
+	slice  int // at most feedSliceBytes
+	line   int // at most fileLineTarget
 }
 
 // room is a buffer of n bytes.

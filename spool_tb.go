@@ -11,27 +11,33 @@ const (
 	tbRejectBytes = 160 // of a reject's text; together with its frame below tbRejectCost
 )
 
+// tbScratch is memory that the decoders of one loop share, so that each holds next to nothing between two lines.
+type tbScratch struct {
+	points  []tbPoint
+	columns seriesColumns
+	pack    seriesPacker
+}
+
 // tbDecoder makes items of one event file.
 type tbDecoder struct {
 	tbReader
 	folder string // as JSON, with quotes
-	pack   *seriesPacker
+	memory *tbScratch
 	items  []byte
 }
 
-// newTBDecoder decodes the event file of a folder, as pointColumns has it; one that is no name is made one (tbName). history reads the
+// newTBDecoder decodes the event file of a folder, as pointColumns has it; one that is no name is made one (tbShortName). history reads the
 // file anew, when it needs what lies before the place where a reset began.
-// pack is shared with other decoders of the same loop.
-func newTBDecoder(folder string, history tbReadAt, pack *seriesPacker) *tbDecoder {
-	d := &tbDecoder{folder: string(appendJSONText(nil, tbShortName(folder))), pack: pack}
-	d.history, d.tbPoints.folder = history, len(d.folder)
+func newTBDecoder(folder string, history tbReadAt, memory *tbScratch) *tbDecoder {
+	d := &tbDecoder{folder: string(appendJSONText(nil, tbShortName(folder))), memory: memory}
+	d.history, d.tbPoints.folder, d.spare = history, len(d.folder), &memory.points
 	return d
 }
 
 // newTBSource reads the event file at path, which lies in folder.
 func newTBSource(src, path, folder string, read *fileReader, news func(sourceNews)) *fileSource {
 	s := newFileSource(src, kindPoints, path, nil, read, news)
-	s.dec = newTBDecoder(folder, s.again, &read.pack)
+	s.dec = newTBDecoder(folder, s.again, &read.points)
 	return s
 }
 
@@ -53,27 +59,14 @@ func (d *tbDecoder) made() (count int64, items []byte) {
 	if count == 0 || d.items != nil {
 		return count, d.items
 	}
-	// Sorted by series: first how many each has, then each point to its place.
-	ends := make([]int, len(d.series)+1)
-	for i, t := range d.series {
-		ends[i+1] = ends[i] + t.count
-	}
-	steps, atMS, values := make([]int64, len(d.points)), make([]int64, len(d.points)), make([]float64, len(d.points))
-	for _, p := range d.points {
-		i := ends[p.slot]
-		ends[p.slot]++
-		steps[i], atMS[i], values[i] = p.step, p.atMS, p.value
-	}
+	c, ends := d.columns()
 	b := make([]byte, 0, d.size)
-	from := 0
 	for i, t := range d.series {
-		to := ends[i]
 		b = appendJSONText(append(b, `{"name":`...), t.name)
 		b = append(append(b, `,"folder":`...), d.folder...)
 		b = append(b, `,"packed":"`...)
-		b = base64.StdEncoding.AppendEncode(b, d.pack.pack(seriesColumns{steps[from:to], atMS[from:to], values[from:to]}))
+		b = base64.StdEncoding.AppendEncode(b, d.memory.pack.pack(seriesColumns{c.steps[ends[i]:ends[i+1]], c.atMS[ends[i]:ends[i+1]], c.values[ends[i]:ends[i+1]]}))
 		b = append(b, `"},`...)
-		from = to
 	}
 	for _, why := range d.rejects {
 		b = appendJSONText(append(b, `{"r":`...), why[:min(len(why), tbRejectBytes)])
@@ -81,6 +74,25 @@ func (d *tbDecoder) made() (count int64, items []byte) {
 	}
 	d.items = b[:len(b)-1]
 	return count, d.items
+}
+
+// columns are the points sorted by series, in memory that the next call uses again: those of series i stand from ends[i] to ends[i+1].
+func (d *tbDecoder) columns() (c seriesColumns, ends []int) {
+	ends = make([]int, len(d.series)+2) // one on, so that filling leaves the beginnings
+	for i, t := range d.series {
+		ends[i+2] = ends[i+1] + t.count
+	}
+	n := len(d.points)
+	if cap(d.memory.columns.steps) < n {
+		d.memory.columns = seriesColumns{make([]int64, 2*n), make([]int64, 2*n), make([]float64, 2*n)}
+	}
+	c = seriesColumns{d.memory.columns.steps[:n], d.memory.columns.atMS[:n], d.memory.columns.values[:n]}
+	for _, p := range d.points {
+		i := ends[p.slot+1]
+		ends[p.slot+1]++
+		c.steps[i], c.atMS[i], c.values[i] = p.step, p.atMS, p.value
+	}
+	return c, ends[:len(ends)-1]
 }
 
 // again reads the file anew, for a decoder that needs what lies before the place where it began.

@@ -406,7 +406,7 @@ func TestTBReckoning(t *testing.T) {
 				step, atMS, v := c.point(i)
 				p.add(tag, step, atMS, v)
 			}
-			d := &tbDecoder{folder: `""`, pack: &seriesPacker{}}
+			d := &tbDecoder{folder: `""`, memory: &tbScratch{}}
 			d.tbPoints = *p
 			if _, items := d.made(); len(items) > p.size {
 				t.Errorf("%s: %d points are %d bytes, reckoned %d", c.name, n, len(items), p.size)

@@ -181,6 +181,75 @@ func (c *conn) exec(q string, args ...any) (changed int64, err error) {
 	return c.db.Changes(), nil
 }
 
+// execColumns runs one statement n times. Its parameters are columns: []int64, []float64 (NaN is stored as NULL) or one int64 for all rows.
+// For many rows: exec took a fifth more.
+func (c *conn) execColumns(q string, n int, columns ...any) error {
+	s, done, err := c.stmt(q, make([]any, len(columns)))
+	if err != nil {
+		return err
+	}
+	for i := 0; i < n && err == nil; i++ {
+		for k, col := range columns {
+			var berr error
+			switch v := col.(type) {
+			case int64:
+				berr = s.BindInt64(k+1, v)
+			case []int64:
+				berr = s.BindInt64(k+1, v[i])
+			case []float64:
+				berr = s.BindFloat(k+1, v[i])
+			default:
+				berr = fmt.Errorf("cannot bind a %T", col)
+			}
+			err = errors.Join(err, berr)
+		}
+		if err == nil {
+			err = s.Exec()
+		}
+	}
+	if derr := done(); err == nil {
+		err = derr
+	}
+	if err != nil {
+		return fmt.Errorf("%.60q: %w", q, err)
+	}
+	return nil
+}
+
+// appendColumns appends the rows of a query to columns: *[]int64 or *[]float64, where NULL is NaN.
+func (c *conn) appendColumns(q string, args []any, columns ...any) error {
+	s, done, err := c.stmt(q, args)
+	if err != nil {
+		return err
+	}
+	for err == nil && s.Step() {
+		for k, col := range columns {
+			switch p := col.(type) {
+			case *[]int64:
+				*p = append(*p, s.ColumnInt64(k))
+			case *[]float64:
+				v := s.ColumnFloat(k)
+				if v == 0 && s.ColumnType(k) == sqlite3.NULL {
+					v = seriesNaN()
+				}
+				*p = append(*p, v)
+			default:
+				err = fmt.Errorf("cannot scan into a %T", col)
+			}
+		}
+	}
+	if err == nil {
+		err = s.Err()
+	}
+	if derr := done(); err == nil {
+		err = derr
+	}
+	if err != nil {
+		return fmt.Errorf("%.60q: %w", q, err)
+	}
+	return nil
+}
+
 // each calls row for every row of a query; row gets a function that reads the row into pointers (see scan).
 func (c *conn) each(q string, args []any, row func(get func(dest ...any) error) error) error {
 	s, done, err := c.stmt(q, args)

@@ -57,8 +57,8 @@ func TestProgress(t *testing.T) {
 			}
 		}
 		if c.total != "" {
-			f.sql(fmt.Sprintf(`INSERT INTO checkpoints (run_id, path, kind, step, step_from, total_steps, size_bytes, mtime_ms, fingerprint, state, state_ms, found_ms)
-				VALUES (%d, '/c', 'folder', 40, 'name', %s, 1, 1, 'f', 'COMPLETE', 1, 1)`, run, c.total))
+			f.sql(fmt.Sprintf(`INSERT INTO checkpoints (run_id, path, kind, step, step_from, total_steps, size_bytes, mtime_ms, fingerprint, state, state_ms, found_ms, told_ms)
+				VALUES (%d, '/c', 'folder', 40, 'name', %s, 1, 1, 'f', 'COMPLETE', 1, 1, 1)`, run, c.total))
 		}
 		for i, l := range c.lines {
 			f.sql(fmt.Sprintf("INSERT INTO log_lines VALUES (%d, %d, %d, '%s', 0)", run, i+1, now, l))

@@ -100,12 +100,28 @@ func saveSeriesTx(t *tx, r *seriesRow) error {
 
 // insertPointsTx stores points as rows, the first with number seq.
 func insertPointsTx(t *tx, seriesID, seq int64, c seriesColumns) error {
-	for i, v := range c.values {
-		if _, err := t.exec("INSERT INTO points (series_id, seq, step, at_ms, value) VALUES (?,?,?,?,?)", seriesID, seq+int64(i), c.steps[i], c.atMS[i], v); err != nil {
-			return fmt.Errorf("store points of series %d: %w", seriesID, err)
-		}
+	seqs := make([]int64, c.len())
+	for i := range seqs {
+		seqs[i] = seq + int64(i)
+	}
+	err := t.execColumns("INSERT INTO points (series_id, seq, step, at_ms, value) VALUES (?,?,?,?,?)", c.len(), seriesID, seqs, c.steps, c.atMS, c.values)
+	if err != nil {
+		return fmt.Errorf("store points of series %d: %w", seriesID, err)
 	}
 	return nil
+}
+
+// seriesRows are points that lie in rows, with their numbers.
+type seriesRows struct {
+	seriesColumns
+	seqs []int64
+}
+
+// readRows reads the rows of points that tail selects, into what rows has memory for.
+func readRows(c *conn, rows *seriesRows, tail string, args ...any) error {
+	rows.reset()
+	rows.seqs = rows.seqs[:0]
+	return c.appendColumns("SELECT seq, step, at_ms, value FROM points WHERE "+tail, args, &rows.seqs, &rows.steps, &rows.atMS, &rows.values)
 }
 
 // seriesChunk is a row of chunks but for where it belongs.
@@ -147,58 +163,28 @@ func insertChunkTx(t *tx, seriesID, seq int64, k seriesChunk) error {
 
 // packOldestTx packs the oldest rows of a series while it has too many. A chunk ends where the rows do: points between may lie in chunks.
 func packOldestTx(t *tx, p *seriesPacker, r *seriesRow) error {
-	var c seriesColumns
+	var rows seriesRows
 	for r.hot >= seriesHotMost {
-		c.reset()
-		var first, last int64
-		pack := func() error {
-			if c.len() == 0 {
-				return nil
-			}
-			return insertChunkTx(t, r.id, first, newSeriesChunk(c, p.pack(c)))
-		}
-		err := eachPoint(t.conn, "series_id = ? ORDER BY seq LIMIT ?", []any{r.id, seriesChunkPoints}, func(seq, step, atMS int64, v float64) error {
-			if c.len() == 0 || seq != last+1 {
-				if err := pack(); err != nil {
-					return err
-				}
-				c.reset()
-				first = seq
-			}
-			c.add(step, atMS, v)
-			last = seq
-			return nil
-		})
-		if err == nil {
-			err = pack()
-		}
-		if err != nil {
+		if err := readRows(t.conn, &rows, "series_id = ? ORDER BY seq LIMIT ?", r.id, seriesChunkPoints); err != nil {
 			return err
 		}
-		n, err := t.exec("DELETE FROM points WHERE series_id = ? AND seq <= ?", r.id, last)
-		if err != nil {
-			return err
-		}
+		n := rows.len()
 		if n == 0 {
 			return fmt.Errorf("series %d says to have %d rows and has none", r.id, r.hot)
 		}
-		r.hot -= n
-	}
-	return nil
-}
-
-// eachPoint calls take for the rows of points that tail selects.
-func eachPoint(c *conn, tail string, args []any, take func(seq, step, atMS int64, v float64) error) error {
-	return c.each("SELECT seq, step, at_ms, value FROM points WHERE "+tail, args, func(get func(...any) error) error {
-		var seq, step, atMS int64
-		var value *float64
-		if err := get(&seq, &step, &atMS, &value); err != nil {
+		for from, to := 0, 0; from < n; from = to {
+			for to = from + 1; to < n && rows.seqs[to] == rows.seqs[to-1]+1; {
+				to++
+			}
+			c := rows.cut(from, to)
+			if err := insertChunkTx(t, r.id, rows.seqs[from], newSeriesChunk(c, p.pack(c))); err != nil {
+				return err
+			}
+		}
+		if _, err := t.exec("DELETE FROM points WHERE series_id = ? AND seq <= ?", r.id, rows.seqs[n-1]); err != nil {
 			return err
 		}
-		v := seriesNaN()
-		if value != nil {
-			v = *value
-		}
-		return take(seq, step, atMS, v)
-	})
+		r.hot -= int64(n)
+	}
+	return nil
 }

@@ -70,8 +70,7 @@ func readHeads(c *conn, seriesID, seq int64) ([]chunkHead, error) {
 type seriesReader struct {
 	c     *conn
 	u     seriesUnpacker
-	rows  seriesColumns
-	seqs  []int64
+	rows  seriesRows
 	piece seriesColumns
 }
 
@@ -82,19 +81,13 @@ func (r *seriesReader) walk(id, seq int64, span seriesSpan, coarse func(*chunkHe
 	if err != nil {
 		return err
 	}
-	r.rows.reset()
-	r.seqs = r.seqs[:0]
-	if err := eachPoint(r.c, "series_id = ? AND seq >= ? ORDER BY seq", []any{id, seq}, func(at, step, atMS int64, v float64) error {
-		r.rows.add(step, atMS, v)
-		r.seqs = append(r.seqs, at)
-		return nil
-	}); err != nil {
+	if err := readRows(r.c, &r.rows, "series_id = ? AND seq >= ? ORDER BY seq", id, seq); err != nil {
 		return err
 	}
 	row := 0
 	for i := range heads {
 		k := &heads[i]
-		end, _ := slices.BinarySearch(r.seqs, k.seq)
+		end, _ := slices.BinarySearch(r.rows.seqs, k.seq)
 		take(r.rows.cut(row, end))
 		row = end
 		some, all := span.of(k)
@@ -114,27 +107,24 @@ func (r *seriesReader) walk(id, seq int64, span seriesSpan, coarse func(*chunkHe
 }
 
 // sample thins the points of a series in a span to at most most.
-func (r *seriesReader) sample(cache *seriesCache, s *seriesRow, span seriesSpan, most int) (*seriesSampler, error) {
+func (r *seriesReader) sample(cache *seriesCache, s *seriesRow, span seriesSpan, most int) (*seriesCached, error) {
 	key := seriesCacheKey{ids: strconv.FormatInt(s.id, 10), span: span, most: most}
-	out, seq := cache.get(key)
-	switch {
-	case out != nil && seq == s.count:
-		return out, nil
-	case out != nil:
-		out = out.clone()
-	default:
-		out, seq = newSeriesSampler(most), 0
-		if coarse, err := r.coarse(s, span); err != nil {
-			return nil, err
-		} else if coarse {
-			return out, r.walk(s.id, 0, span, func(k *chunkHead) { out.addBucket(k.bucket()) }, func(c seriesColumns) { addCoarse(out, c, span) })
-		}
+	known := cache.get(key)
+	if known != nil && known.seq == s.count {
+		return known, nil
+	}
+	out, seq := newSeriesSampler(most), int64(0)
+	if known != nil {
+		out, seq = known.sampler.clone(), known.seq
+	} else if coarse, err := r.coarse(s, span); err != nil {
+		return nil, err
+	} else if coarse {
+		return &seriesCached{sampler: out}, r.walk(s.id, 0, span, func(k *chunkHead) { out.addBucket(k.bucket()) }, func(c seriesColumns) { addCoarse(out, c, span) })
 	}
 	if err := r.walk(s.id, seq, span, nil, func(c seriesColumns) { addInSpan(out, c, span) }); err != nil {
 		return nil, err
 	}
-	cache.put(key, out, s.count)
-	return out, nil
+	return cache.put(key, out, s.count), nil
 }
 
 // coarse reports whether a span has too many points to decode them all.
@@ -153,10 +143,12 @@ func (r *seriesReader) coarse(s *seriesRow, span seriesSpan) (bool, error) {
 }
 
 func addInSpan(to *seriesSampler, c seriesColumns, span seriesSpan) {
-	for i, v := range c.values {
-		if span.has(c.steps[i], c.atMS[i]) {
-			to.add(c.steps[i], c.atMS[i], v)
+	for i := 0; i < c.len(); i++ {
+		from := i
+		for i < c.len() && span.has(c.steps[i], c.atMS[i]) {
+			i++
 		}
+		to.addAll(c.cut(from, i))
 	}
 }
 
@@ -179,14 +171,14 @@ func addCoarse(to *seriesSampler, c seriesColumns, span seriesSpan) {
 }
 
 // sampleLine thins the one line that a curve is over all attempts, which are given oldest first.
-func (r *seriesReader) sampleLine(cache *seriesCache, attempts []seriesRow, span seriesSpan, most int) (*seriesSampler, error) {
+func (r *seriesReader) sampleLine(cache *seriesCache, attempts []seriesRow, span seriesSpan, most int) (*seriesCached, error) {
 	ids, count := make([]string, len(attempts)), int64(0)
 	for i := range attempts {
 		ids[i], count = strconv.FormatInt(attempts[i].id, 10), count+attempts[i].count
 	}
 	key := seriesCacheKey{ids: "line " + strings.Join(ids, " "), span: span, most: most}
-	if out, seq := cache.get(key); out != nil && seq == count {
-		return out, nil
+	if known := cache.get(key); known != nil && known.seq == count {
+		return known, nil
 	}
 	if count > 2*seriesDecodeMost {
 		return nil, newProblem(codeInvalid, "ask for attempts=run or attempts=all", "%d points are too many for one line over all attempts", count)
@@ -204,8 +196,7 @@ func (r *seriesReader) sampleLine(cache *seriesCache, attempts []seriesRow, span
 	}
 	out := newSeriesSampler(most)
 	addInSpan(out, line.seriesColumns, span)
-	cache.put(key, out, count)
-	return out, nil
+	return cache.put(key, out, count), nil
 }
 
 // metricsAtStep gives the value that each series of a run has at a step, by shown name: of the point with the greatest step that is not
@@ -225,11 +216,11 @@ func metricsAtStep(c *conn, runID, step int64) (map[string]jsonFloat, error) {
 				best, seq, found = p, at, true
 			}
 		}
-		if err := eachPoint(c, "series_id = ? AND step <= ? ORDER BY step DESC, seq DESC LIMIT 1", []any{rows[i].id, step}, func(at, step, atMS int64, v float64) error {
-			offer(at, seriesPoint{step, atMS, v})
-			return nil
-		}); err != nil {
+		if err := readRows(c, &r.rows, "series_id = ? AND step <= ? ORDER BY step DESC, seq DESC LIMIT 1", rows[i].id, step); err != nil {
 			return nil, err
+		}
+		for k, v := range r.rows.values {
+			offer(r.rows.seqs[k], seriesPoint{r.rows.steps[k], r.rows.atMS[k], v})
 		}
 		heads, err := readHeads(c, rows[i].id, 0)
 		if err != nil {

@@ -116,17 +116,15 @@ func readPart(c *conn, u *seriesUnpacker, seriesID int64, p seriesPart, into *se
 	if p.chunk != 0 {
 		var piece seriesColumns
 		err := readChunk(c, u, p.chunk, p.n, &piece)
-		into.steps, into.atMS, into.values = append(into.steps, piece.steps...), append(into.atMS, piece.atMS...), append(into.values, piece.values...)
+		into.append(piece)
 		return err
 	}
-	before := int64(into.len())
-	err := eachPoint(c, "series_id = ? AND seq >= ? AND seq < ? ORDER BY seq", []any{seriesID, p.seq, p.seq + p.n}, func(_, step, atMS int64, v float64) error {
-		into.add(step, atMS, v)
-		return nil
-	})
-	if got := int64(into.len()) - before; err == nil && got != p.n {
+	var rows seriesRows
+	err := readRows(c, &rows, "series_id = ? AND seq >= ? AND seq < ? ORDER BY seq", seriesID, p.seq, p.seq+p.n)
+	if got := int64(rows.len()); err == nil && got != p.n {
 		err = fmt.Errorf("series %d has %d rows from %d on, %d were there", seriesID, got, p.seq, p.n)
 	}
+	into.append(rows.seriesColumns)
 	return err
 }
 

@@ -166,20 +166,20 @@ func tbPlain(b []byte) (seen tbSeen) {
 				return false
 			}
 			if f.key != 5<<3|2 {
-				if f.key&7 == 2 && len(f.body) >= tbHopBytes {
+				if f.key&7 == 2 && f.to-f.from >= tbHopBytes {
 					return true
 				}
 				continue
 			}
-			for k, v := 0, (pbField{}); k < len(f.body); {
-				if k = pbNext(f.body, k, &v); k < 0 {
+			for k, v := f.from, (pbField{}); k < f.to; {
+				if k = pbNext(data[:f.to], k, &v); k < 0 {
 					return false
 				}
-				for m, g := 0, (pbField{}); m < len(v.body); {
-					if m = pbNext(v.body, m, &g); m < 0 {
+				for m, g := v.from, (pbField{}); v.key&7 == 2 && m < v.to; {
+					if m = pbNext(data[:v.to], m, &g); m < 0 {
 						return false
 					}
-					if g.key&7 == 2 && len(g.body) >= tbHopBytes && g.key>>3 > 1 && g.key>>3 < 8 {
+					if g.key&7 == 2 && g.to-g.from >= tbHopBytes && g.key>>3 > 1 && g.key>>3 < 8 {
 						return true
 					}
 				}
@@ -208,11 +208,11 @@ func tbPlain(b []byte) (seen tbSeen) {
 					seen.rejects = append(seen.rejects, fmt.Sprintf("byte %d: a record that is no TensorBoard event", o))
 				} else {
 					for _, v := range values {
-						tag := string(v.tag)
-						if len(v.plugin) > 0 {
-							plugins[tag] = string(v.plugin)
+						tag := string(v.tag.of(data))
+						if !v.plugin.empty() {
+							plugins[tag] = string(v.plugin.of(data))
 						}
-						if p := plugins[tag]; v.form == tbSimple && len(v.plugin) == 0 || v.form != tbNone && (p == "" || p == tbScalarsPlugin) {
+						if p := plugins[tag]; v.form == tbSimple && v.plugin.empty() || v.form != tbNone && (p == "" || p == tbScalarsPlugin) {
 							seen.point(tag, e.step, tbMillis(e.wall), v.number)
 						}
 					}

@@ -22,11 +22,12 @@ const (
 	// Of one wire line, as JSON. One line must stay below batchLineMaxBytes whatever the file holds; between these and that lie the rejects
 	// of one feeding, and what the packing needs more than was reckoned.
 	tbLineMost   = 440 << 10 // no point fits into packedMaxCount before
-	tbEntryCost  = 112       // of a series, without its name and folder: member names, head of the packing
+	tbEntryCost  = 56        // of a series, without its name and folder: member names, head of the packing
 	tbPointCost  = 40        // of a point, at most
 	tbRejectCost = 200
 
-	tbTagsMost = 1 << 16 // remembered between lines
+	tbTagsMost   = 1 << 16 // remembered between lines
+	tbPointsKept = 64      // room for points that a source keeps between lines
 )
 
 // What is known of a tag's plugin.
@@ -40,7 +41,8 @@ const (
 type tbTag struct {
 	name   string // valid UTF-8, not empty, at most nameMaxBytes
 	plugin uint8
-	line   int // in which slot and what follows are valid
+	next   *tbTag // that came after it the last time: loops log their tags in one order
+	line   int    // in which slot and what follows are valid
 	slot   int32
 	count  int
 	wide   bool // has a value that may need more than 4 bytes
@@ -71,6 +73,7 @@ type tbPoints struct {
 	upto    int64
 
 	points  []tbPoint
+	spare   *[]tbPoint // memory for points, shared with others; nil: each has its own
 	series  []*tbTag
 	rejects []string
 	size    int  // as JSON, about
@@ -79,11 +82,12 @@ type tbPoints struct {
 	tags   map[string]*tbTag
 	began  int64 // what lies before it is not known, 0: nothing does
 	line   int
+	last   *tbTag    // of the last value
 	values []tbValue // scratch
 }
 
 func (p *tbPoints) reset(off int64) {
-	p.tags, p.began = map[string]*tbTag{}, off
+	p.tags, p.last, p.began = map[string]*tbTag{}, nil, off
 	p.taken()
 }
 
@@ -91,7 +95,10 @@ func (p *tbPoints) reset(off int64) {
 func (p *tbPoints) taken() {
 	p.line++
 	p.points, p.series, p.rejects, p.size, p.stuck = p.points[:0], p.series[:0], p.rejects[:0], 0, false
-	if cap(p.points) > 1024 {
+	if cap(p.points) > tbPointsKept {
+		if p.spare != nil && cap(p.points) > cap(*p.spare) {
+			*p.spare = p.points
+		}
 		p.points = nil
 	}
 	if cap(p.values) > 64 {
@@ -112,7 +119,10 @@ func (p *tbPoints) forget() {
 			kept[k] = t
 		}
 	}
-	p.tags = kept
+	p.tags, p.last = kept, nil
+	for _, t := range kept {
+		t.next = nil
+	}
 }
 
 func (p *tbPoints) reject(why string) {
@@ -125,13 +135,19 @@ func (p *tbPoints) reject(why string) {
 
 // record takes one whole record that begins at at. done is false when nothing was taken: it does not fit, or the history could not be read.
 func (p *tbPoints) record(data []byte, at int64) (done bool, err error) {
+	if e, v, ok := tbParseOne(data); ok && p.size+tbEntryCost+tbPointCost+p.folder+6*nameMaxBytes <= tbLineMost {
+		if !p.tagOnly { // it says nothing of a plugin
+			p.add(p.tag(v.tag.of(data)), e.step, tbMillis(e.wall), v.number)
+		}
+		return true, nil
+	}
 	e, values, ok := tbParse(data, p.values[:0])
 	p.values = values
 	if !ok {
 		p.reject(fmt.Sprintf("byte %d: a record that is no TensorBoard event", at))
 		return true, nil
 	}
-	return p.take(e, values, at)
+	return p.take(data, e, values, at)
 }
 
 // long takes a record that was walked.
@@ -147,7 +163,7 @@ func (p *tbPoints) long(w *tbWalk, at int64) (done bool, err error) {
 	return done, err
 }
 
-func (p *tbPoints) take(e tbEvent, values []tbValue, at int64) (done bool, err error) {
+func (p *tbPoints) take(data []byte, e tbEvent, values []tbValue, at int64) (done bool, err error) {
 	if p.tagOnly && at >= p.upto {
 		return true, nil
 	}
@@ -155,9 +171,9 @@ func (p *tbPoints) take(e tbEvent, values []tbValue, at int64) (done bool, err e
 	for i := range values {
 		v := &values[i]
 		if v.form != tbNone {
-			bound += tbEntryCost + tbPointCost + p.folder + 6*min(3*len(v.tag)+len(tbNoTag), nameMaxBytes)
+			bound += tbEntryCost + tbPointCost + p.folder + 6*min(3*int(v.tag.to-v.tag.from)+len(tbNoTag), nameMaxBytes)
 		}
-		if v.form == tbOne && len(v.plugin) == 0 && p.began > 0 && p.history != nil && p.tags[string(v.tag)].known() == tbUnknown {
+		if v.form == tbOne && v.plugin.empty() && p.began > 0 && p.history != nil && p.tags[string(v.tag.of(data))].known() == tbUnknown {
 			if err := p.remember(); err != nil {
 				return false, err
 			}
@@ -170,14 +186,11 @@ func (p *tbPoints) take(e tbEvent, values []tbValue, at int64) (done bool, err e
 	atMS, left := tbMillis(e.wall), 0
 	for i := range values {
 		v := &values[i]
-		t := p.tags[string(v.tag)]
-		if t == nil {
-			t = p.newTag(v.tag)
-		}
+		t := p.tag(v.tag.of(data))
 		plugin := uint8(tbScalars)
 		switch {
-		case len(v.plugin) > 0:
-			if string(v.plugin) != tbScalarsPlugin {
+		case !v.plugin.empty():
+			if string(v.plugin.of(data)) != tbScalarsPlugin {
 				plugin = tbOther
 			}
 			t.plugin = plugin
@@ -230,11 +243,22 @@ func (p *tbPoints) add(t *tbTag, step, atMS int64, value float64) {
 	t.step, t.stepBy, t.atMS, t.atMSBy = step, by, atMS, atBy
 	t.count++
 	if len(p.points) == cap(p.points) {
-		grown := make([]tbPoint, len(p.points), max(16, 2*len(p.points)))
-		copy(grown, p.points)
-		p.points = grown
+		p.grow()
 	}
 	p.points = append(p.points, tbPoint{t.slot, step, atMS, value})
+}
+
+// grow makes room for more points.
+func (p *tbPoints) grow() {
+	n := len(p.points)
+	var room []tbPoint
+	if n >= tbPointsKept && p.spare != nil && cap(*p.spare) > n {
+		room, *p.spare = (*p.spare)[:n], nil
+	} else {
+		room = make([]tbPoint, n, max(16, 2*n))
+	}
+	copy(room, p.points)
+	p.points = room
 }
 
 // tbWide reports whether a value may need more than 4 bytes: it is no float32, or so large that a difference of whole numbers is longer.
@@ -259,6 +283,25 @@ func tbTextBytes(s string) int {
 		}
 	}
 	return n
+}
+
+// tag finds a tag or begins it.
+func (p *tbPoints) tag(raw []byte) *tbTag {
+	var t *tbTag
+	if p.last != nil {
+		if t = p.last.next; t != nil && t.name == string(raw) {
+			p.last = t
+			return t
+		}
+	}
+	if t = p.tags[string(raw)]; t == nil {
+		t = p.newTag(raw)
+	}
+	if p.last != nil {
+		p.last.next = t
+	}
+	p.last = t
+	return t
 }
 
 // newTag begins a tag. Two tags that get the same name are one series.
@@ -330,9 +373,9 @@ func (p *tbPoints) remember() error {
 
 // tbMillis is a wall time in Unix ms; 0 where it is none that a calendar has.
 func tbMillis(seconds float64) int64 {
-	ms := math.Round(seconds * 1000)
+	ms := seconds * 1000
 	if !(ms >= 0 && ms <= 253402300799999) {
 		return 0
 	}
-	return int64(ms)
+	return int64(ms + 0.5)
 }

@@ -34,32 +34,33 @@ type tbVals struct {
 	bits uint64
 }
 
-// add takes the elements of f, packed or not. ok is false when the bytes are no elements.
-func (v *tbVals) add(f *pbField, wire uint64) (ok bool) {
+// add takes the elements of f, a field of b, packed or not. ok is false when the bytes are no elements.
+func (v *tbVals) add(b []byte, f *pbField, wire uint64) (ok bool) {
 	if f.key&7 == wire {
 		v.put(f.bits)
 		return true
 	}
-	if f.key&7 != pbBytes || len(f.body) > tbValsMost {
+	if f.key&7 != pbBytes || f.to-f.from > tbValsMost {
 		v.n = 2 // not one of this family, or several
 		return true
 	}
-	for i := 0; i < len(f.body); {
+	b = b[:f.to]
+	for i := f.from; i < len(b); {
 		var bits uint64
 		switch wire {
 		case pbVarint:
-			bits, i = pbUint(f.body, i)
+			bits, i = pbUint(b, i)
 		case pbFixed4:
-			if len(f.body)-i < 4 {
+			if len(b)-i < 4 {
 				return false
 			}
-			bits = uint64(binary.LittleEndian.Uint32(f.body[i:]))
+			bits = uint64(binary.LittleEndian.Uint32(b[i:]))
 			i += 4
 		default:
-			if len(f.body)-i < 8 {
+			if len(b)-i < 8 {
 				return false
 			}
-			bits = binary.LittleEndian.Uint64(f.body[i:])
+			bits = binary.LittleEndian.Uint64(b[i:])
 			i += 8
 		}
 		if i < 0 {
@@ -77,8 +78,8 @@ func (v *tbVals) put(bits uint64) {
 	v.n = min(v.n+1, 2)
 }
 
-// tbTensor gives the number of a tensor that has one element. ok is false when these bytes are no TensorProto.
-func tbTensor(b []byte) (number float64, one, ok bool) {
+// tbTensor gives the number of the tensor from b[i] on, if it has one element. ok is false when these bytes are no TensorProto.
+func tbTensor(b []byte, i int) (number float64, one, ok bool) {
 	var (
 		dtype                                uint64
 		content                              []byte
@@ -87,7 +88,7 @@ func tbTensor(b []byte) (number float64, one, ok bool) {
 		single                               = true
 		f                                    pbField
 	)
-	for i := 0; i < len(b); {
+	for i < len(b) {
 		if i = pbNext(b, i, &f); i < 0 {
 			return 0, false, false
 		}
@@ -99,28 +100,28 @@ func tbTensor(b []byte) (number float64, one, ok bool) {
 			}
 		case 2:
 			if f.key&7 == pbBytes {
-				single, ok = tbShape(f.body)
+				single, ok = tbShape(b[:f.to], f.from)
 			}
 		case 4:
 			if f.key&7 == pbBytes {
-				content = f.body
+				content = b[f.from:f.to]
 			}
 		case 5:
-			ok = floats.add(&f, pbFixed4)
+			ok = floats.add(b, &f, pbFixed4)
 		case 6:
-			ok = doubles.add(&f, pbFixed8)
+			ok = doubles.add(b, &f, pbFixed8)
 		case 7:
-			ok = ints.add(&f, pbVarint)
+			ok = ints.add(b, &f, pbVarint)
 		case 10:
-			ok = longs.add(&f, pbVarint)
+			ok = longs.add(b, &f, pbVarint)
 		case 11:
-			ok = bools.add(&f, pbVarint)
+			ok = bools.add(b, &f, pbVarint)
 		case 13:
-			ok = halves.add(&f, pbVarint)
+			ok = halves.add(b, &f, pbVarint)
 		case 16:
-			ok = unsigned.add(&f, pbVarint)
+			ok = unsigned.add(b, &f, pbVarint)
 		case 17:
-			ok = unsignedLongs.add(&f, pbVarint)
+			ok = unsignedLongs.add(b, &f, pbVarint)
 		}
 		if !ok {
 			return 0, false, false
@@ -164,11 +165,11 @@ func tbTensor(b []byte) (number float64, one, ok bool) {
 	return tbNumber(dtype, bits), true, true
 }
 
-// tbShape reads a TensorShapeProto: single when every dimension is 1, or none is told.
-func tbShape(b []byte) (single, ok bool) {
+// tbShape reads the TensorShapeProto from b[i] on: single when every dimension is 1, or none is told.
+func tbShape(b []byte, i int) (single, ok bool) {
 	single = true
 	var f, g pbField
-	for i := 0; i < len(b); {
+	for i < len(b) {
 		if i = pbNext(b, i, &f); i < 0 {
 			return false, false
 		}
@@ -176,8 +177,8 @@ func tbShape(b []byte) (single, ok bool) {
 			continue
 		}
 		size := uint64(0)
-		for k := 0; k < len(f.body); {
-			if k = pbNext(f.body, k, &g); k < 0 {
+		for k := f.from; k < f.to; {
+			if k = pbNext(b[:f.to], k, &g); k < 0 {
 				return false, false
 			}
 			if g.key == 1<<3|pbVarint {

@@ -17,9 +17,9 @@ import (
 // TestBenchLatency: from the end of the writer's write to the answer of a long-poll.
 func TestBenchLatency(t *testing.T) {
 	o := promise(t, "M1 a point is in the API within 300 ms at the median after a real flush")
-	points := 100
+	points, apart := 100, "0.8"
 	if !slow {
-		points = 30
+		points, apart = 30, "0.4"
 	}
 	p := newPlane(t)
 	p.up()
@@ -36,7 +36,7 @@ for i in range(1, n + 1):
     times.write("%d %d\n" % (i, time.time_ns()))
     times.flush()
 gate("done")
-`), strconv.Itoa(points), "0.8")
+`), strconv.Itoa(points), apart)
 	run := firstRun(id)
 	p.waitRunning(id)
 	p.open(dir, "go")

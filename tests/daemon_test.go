@@ -137,6 +137,16 @@ func TestDemo(t *testing.T) {
 	if acc, err := strconv.ParseFloat(m[1], 64); err != nil || acc < 0.90 {
 		t.Errorf("validation accuracy %s", m[1])
 	}
+	for what, form := range map[string]string{
+		"the address of the page":                `http://127\.0\.0\.1:\d+/login#code=gpc_code_\S+`,
+		"the primary metric, best with its step": `(?m)^val/accuracy +0\.\d+ +0\.9\d* @\d+ `,
+		"all checkpoints counted":                `(?m)^checkpoints +20 in runs/mnist/checkpoints$`,
+		"the last checkpoint with its step":      `(?m)1800 .*COMPLETE .*epoch-020\.json$`,
+	} {
+		if !regexp.MustCompile(form).MatchString(all) {
+			t.Errorf("demo does not print %s:\n%s", what, all)
+		}
+	}
 	o.Figure = fmt.Sprintf("%.1f s, validation accuracy %s", took.Seconds(), m[1])
 	for _, pid := range allPids() {
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))

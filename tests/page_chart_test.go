@@ -57,7 +57,8 @@ while not os.path.exists("end"):
         data += scalar(s, "lr", 3e-4 * min(1, s / 300) * (0.5 + 0.5 * math.cos(min(1, s / 4000) * math.pi)))
         if step % 10 == 0:
             data += scalar(s, "val/loss", 0.38 + 1.9 * math.exp(-s / 720) + 0.008 * noise)
-            data += scalar(s, "val/acc [top-1] <img src=x onerror=alert(1)>", float("nan") if step == 20 else 0.93 - 0.8 * math.exp(-s / 820))
+            data += scalar(s, "val/accuracy", 0.93 - 0.8 * math.exp(-s / 820) + 0.004 * noise)
+            data += scalar(s, "odd [top-1] <img src=x onerror=alert(1)>", float("nan") if step == 20 else s / 7)
             print("step %d loss %.4f" % (s, loss), flush=True)
         out.write(data)
     time.sleep(0.02)
@@ -105,18 +106,18 @@ type drawn struct {
 	Points, Step, Drawn, Said, Pixels string
 }
 
-// chart reads the chart of a metric: what its canvas was given when it drew last, what its line says, and how much ink there is.
+// chart reads the chart of a metric: what its canvas was given when it drew last, what its line says, and a sum over its picture.
 func (b *browser) chart(name string) drawn {
 	b.t.Helper()
 	var d drawn
 	script := `(name => {
 		const f = [...document.querySelectorAll('figure')].find(f => f.getAttribute('aria-label') === name), p = f?.querySelector('.plot'), c = p?.querySelector('canvas');
+		f?.scrollIntoView({block: 'center'}); // what is far from the window is not drawn yet
 		if (!c) return {};
-		const px = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-		let ink = 0;
-		for (let i = 0; i < px.length; i += 4) if (px[i + 3] > 200 && px[i + 2] > px[i] + 60) ink++;
-		return {points: p.dataset.points, step: p.dataset.step, drawn: p.dataset.drawn, said: f.querySelector('data.of-last')?.value, pixels: String(ink)};
-	})(` + "` + jsString(name) + `" + `)`
+		let sum = 0;
+		for (const k of c.toDataURL()) sum = (sum * 31 + k.charCodeAt(0)) % 4294967296;
+		return {points: p.dataset.points, step: p.dataset.step, drawn: p.dataset.drawn, said: f.querySelector('data.of-last')?.value, pixels: String(sum)};
+	})(` + jsString(name) + `)`
 	if err := b.tryEval(script, &d); err != nil {
 		b.t.Fatal(err)
 	}
@@ -126,19 +127,19 @@ func (b *browser) chart(name string) drawn {
 // same checks a chart against the API: the last value that was drawn, the one that is said, and how many points there are.
 func (b *browser) same(p *plane, run, name string) {
 	b.t.Helper()
-	m := p.curves(run)[name]
-	step, value := m.last()
-	want := drawn{Points: strconv.Itoa(len(m.Points)), Step: jsNumber(step), Drawn: jsNumber(value), Said: jsNumber(value)}
-	var got drawn
+	var got, want drawn
 	defer func() {
 		if b.t.Failed() {
 			b.t.Logf("%s: drawn %+v, the API has %+v", name, got, want)
 		}
 	}()
 	waitFor(b.t, 10*time.Second, name+" is drawn as the API has it", func() bool {
+		m := p.curves(run)[name]
+		step, value := m.last()
+		want = drawn{Points: strconv.Itoa(len(m.Points)), Step: jsNumber(step), Drawn: jsNumber(value), Said: jsNumber(value)}
 		got = b.chart(name)
 		got.Pixels = ""
-		return got == want
+		return len(m.Points) > 0 && got == want
 	})
 }
 
@@ -154,7 +155,7 @@ func jsNumber(v float64) string {
 	return string(b)
 }
 
-const hostileTag = "val/acc [top-1] " + hostile
+const hostileTag = "odd [top-1] " + hostile
 
 // until lets the training go on to a step of its own count; the steps it writes are six times that.
 func (p *plane) until(n int) {
@@ -179,7 +180,7 @@ func TestPageCharts(t *testing.T) {
 	b.click(".tbl tbody a")
 	b.waitText(10*time.Second, "h1", "mae-vit-base-lr3e-4-bs512-seed3")
 	b.click(`.tabs a[href*="tab=charts"]`)
-	names := []string{"train/loss", "train/accuracy", "lr", "val/loss", hostileTag}
+	names := []string{"train/loss", "train/accuracy", "lr", "val/loss", "val/accuracy", hostileTag}
 	for _, name := range names {
 		b.same(p, "1.1", name)
 	}
@@ -201,9 +202,11 @@ func TestPageCharts(t *testing.T) {
 	b.waitText(5*time.Second, ".meta", "step 366 of 6,000")
 
 	p.until(420)
+	waitFor(t, 10*time.Second, "the longer curve", func() bool { return b.chart("train/loss").Step == "2520" })
 	b.same(p, "1.1", "train/loss")
-	b.screen(1280, 800, "light")
+	b.screen(1280, 960, "light")
 	b.same(p, "1.1", "val/loss")
+	b.eval("scrollTo(0, 0)", nil)
 	checkPicture(t, b)
 
 	p.until(1500) // more than a chart has room for: the API gives buckets

@@ -67,9 +67,10 @@ func (d *daemon) cpu() time.Duration {
 // have the room; for a reader they are bytes like any other.
 func TestB08Pictures(t *testing.T) {
 	o := promise(t, "M1 B08 3 GB of event file, 99.9 % pictures, records of up to 300 MB, 500 old folders: every scalar, memory flat, old folders cost nothing")
-	pictures, largest := 250, 100 // of 1 MB, and two of so many MB
-	if slow {
-		pictures, largest = 2400, 300
+	pictures, largest := 2400, 300 // of 1 MB, and two of so many MB
+	if !slow {
+		t.Parallel()
+		pictures, largest = 250, 100
 	}
 	p := newPlane(t)
 	dir := p.folder("big")
@@ -248,9 +249,10 @@ func (p *plane) database() (rows map[string]int64, pages map[string]int64) {
 // TestBenchMillion: a run with a million points, from the file to the database and to the reader.
 func TestBenchMillion(t *testing.T) {
 	o := promise(t, "M7 1,000,000 points in 10 series: all exact; at most 4 bytes a point at the end; 1,000 buckets in 120 ms CPU at first, 5 ms again")
-	n, rounds := 1_000_000, benchRounds
-	if !slow {
-		n, rounds = 200_000, 2
+	n, rounds, firstLimit, againLimit := 1_000_000, benchRounds, 120*time.Millisecond, 5*time.Millisecond
+	if !slow { // beside others, where CPU time is no measure
+		t.Parallel()
+		n, rounds, againLimit = 200_000, 2, 20*time.Millisecond
 	}
 	p := newPlane(t)
 	dir := p.folder("million")
@@ -308,12 +310,13 @@ while piece := src.read(rnd.randrange(1, 1 << 21)):
 		again = append(again, (server.cpu()-used)/times)
 		server.kill()
 	}
-	o.Figure = fmt.Sprintf("%d points in %.1f s (CPU: agent %.1f s, server %.1f s); %.2f bytes a point, limit 4; 1,000 buckets of all series: first %.0f ms CPU, limit 120, again %.1f ms, limit 5",
-		n, took.Seconds(), agentCPU.Seconds(), serverCPU.Seconds(), perPoint, ms(median(first)), ms(median(again)))
+	o.Figure = fmt.Sprintf("%d points in %.1f s (CPU: agent %.1f s, server %.1f s); %.2f bytes a point, limit 4; 1,000 buckets of all series: first %.0f ms CPU, limit %.0f, again %.1f ms, limit %.0f",
+		n, took.Seconds(), agentCPU.Seconds(), serverCPU.Seconds(), perPoint, ms(median(first)), ms(firstLimit),
+		ms(median(again)), ms(againLimit))
 	if perPoint > 4 || perPoint < 0.5 {
 		t.Errorf("size: %s; %v", o.Figure, pages)
 	}
-	if median(first) > 120*time.Millisecond || median(again) > 5*time.Millisecond {
+	if median(first) > firstLimit || median(again) > againLimit {
 		t.Errorf("too slow: %s", o.Figure)
 	}
 	checkBuckets(t, p, run, want)

@@ -24,6 +24,7 @@ func liveScript(t *testing.T) string {
 }
 
 func TestLiveTraining(t *testing.T) {
+	t.Parallel()
 	o := promise(t, "M1 a training written by tensorboardX with kill -9 of up in the middle: the points are what TensorBoard reads from the files")
 	python := needPython(t, o, "tensorboardX", "tensorboard")
 	seconds, kills, rounds := 8, 3, 1
@@ -32,7 +33,7 @@ func TestLiveTraining(t *testing.T) {
 	}
 	points := 0
 	for round := range rounds {
-		t.Run(fmt.Sprintf("seed%d", round+1), func(t *testing.T) {
+		t.Run(fmt.Sprintf("seed%d", round+1), func(t *testing.T) { // one after the other: points is theirs in turn
 			rnd := rand.New(rand.NewPCG(uint64(round+1), 4))
 			p := newPlane(t)
 			d := p.up()

@@ -84,7 +84,7 @@ if len(sys.argv) == 2:
 w = Writer(os.path.join(sys.argv[1], "train", name()))
 for i in range(10):
     w.scalar("loss", i, i)
-    time.sleep(0.1)
+    time.sleep(0.5) # nobody is told of new files there: the open ones of the tree are looked at each second
 w.close()
 open("done", "w").close()
 `)

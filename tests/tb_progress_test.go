@@ -20,7 +20,9 @@ type progressShape struct {
 func (p *plane) progress(run string) progressShape {
 	p.t.Helper()
 	var r struct{ Progress *progressShape }
-	p.mustGet("/api/v1/runs/"+run, &r)
+	if status, err := p.get("/api/v1/runs/"+run, &r); err != nil || status != 200 && status != 404 {
+		p.t.Fatalf("run %s: status %d, %v", run, status, err)
+	}
 	if r.Progress == nil {
 		return progressShape{}
 	}

@@ -31,6 +31,7 @@ gate("done")
 `
 
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	o := promise(t, "M1 each recorded TensorBoard file, written in pieces by a job: every value bit for bit, same steps and order, names intact")
 	p := newPlane(t)
 	p.upWide(12)

@@ -124,7 +124,7 @@ export class Chart extends Component {
     const reset = () => { this.zoomed = false; this.u?.setData(this.data()); };
     return html`<figure class="chart" aria-label=${name}><figcaption><${'h' + level} class="grow">${name} ${note && html`<span class="count">${note}</span>`}<//>
       <button class="btn ghost icon" aria-label=${T.charts.zoom(name)} title=${T.charts.zoom(name)} onClick=${reset}><${Icon} n="reset" /></button></figcaption>
-      <p class="vh">${curve.last && T.charts.sum(name, value(curve.last.value), count(curve.last.step))}</p>
+      <p class="vh">${curve.last && T.charts.sum(name, count(curve.last.step), value(curve.last.value))}</p>
       <div class="read" ref=${e => { this.out = e; }}></div><div class="plot" ref=${e => { this.el = e; }}></div></figure>`;
   }
 }

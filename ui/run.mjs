@@ -101,7 +101,7 @@ const Head = ({ r }) => {
     ${r.argv?.length > 0 && html`<p class="sub brk"><code title=${T.run.folder + r.working_dir}>${r.argv.map(quote).join(' ')}</code></p>`}</div>`;
 };
 
-const note = c => [c.view?.primary || c.view?.goal ? T.charts.primary(c.view.goal) : '', c.buckets ? T.charts.buckets(count(c.count)) : '', c.view?.nan_count ? T.charts.nan(count(c.view.nan_count)) : '', c.view?.inf_count ? T.charts.inf(count(c.view.inf_count)) : '', c.view?.rewinds ? T.charts.rewinds(c.view.rewinds) : ''].filter(Boolean).join(', ');
+const note = c => [c.view?.primary ? T.charts.first : '', c.view?.primary || c.view?.goal ? T.charts.primary(c.view.goal) : '', c.buckets ? T.charts.buckets(count(c.count)) : '', c.view?.nan_count ? T.charts.nan(count(c.view.nan_count)) : '', c.view?.inf_count ? T.charts.inf(count(c.view.inf_count)) : '', c.view?.rewinds ? T.charts.rewinds(c.view.rewinds) : ''].filter(Boolean).join(', ');
 const Charts = ({ r }) => {
   const cs = curves.value;
   if (!cs) return html`<${Loading} />`;

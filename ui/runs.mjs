@@ -16,7 +16,7 @@ export const open = () => {
     if (after === null) after = (await call('/events?limit=1', { signal })).items[0]?.id ?? 0;
     const [runs, status] = await Promise.all([call('/runs?limit=' + wanted(), { signal }), call('/status', { signal })]);
     data.value = { runs: runs.items, more: runs.next != null, status };
-    const wait = runs.items.some(r => !isOver(r)) ? 3 : 20;
+    const wait = runs.items.some(r => !isOver(r)) ? 5 : 20;
     for (const e of (await call(`/events?after=${after}&limit=500&wait=${wait}`, { signal, wait })).items) after = e.id;
     return 500;
   }, e => { trouble.value = e; });

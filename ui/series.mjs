@@ -22,7 +22,7 @@ export const curve = (s, view) => {
   };
 };
 
-// groups sorts curves by the first part of their names; the group of the primary one comes first, then in order of appearance.
+// groups sorts curves by the first part of their names; the group of the primary one comes first, names without a group last.
 export const groups = items => {
   const by = new Map();
   for (const c of items) {
@@ -30,7 +30,7 @@ export const groups = items => {
     if (!by.has(g)) by.set(g, []);
     by.get(g).push(c);
   }
-  const rank = cs => cs.some(c => c.view?.primary) ? 0 : 1;
+  const rank = ([g, cs]) => cs.some(c => c.view?.primary) ? 0 : g ? 1 : 2;
   for (const cs of by.values()) cs.sort((a, b) => (b.view?.primary ? 1 : 0) - (a.view?.primary ? 1 : 0));
-  return [...by].sort((a, b) => rank(a[1]) - rank(b[1]));
+  return [...by].sort((a, b) => rank(a) - rank(b));
 };

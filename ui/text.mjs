@@ -32,7 +32,7 @@ export const T = {
   },
   charts: {
     none: 'No metric yet', noneNote: 'TensorBoard files that the run writes show here by themselves. In another folder than its own: submit with --tb.', noneOver: 'This run wrote no metrics', toLog: 'To the log',
-    other: 'Metrics', primary: g => g === 'min' ? 'lower is better' : g === 'max' ? 'higher is better' : '', last: 'last', best: 'best', at: 'at', min: 'min', max: 'max', step: 'step', value: 'value', mean: 'mean',
+    other: 'Metrics', first: 'primary', primary: g => g === 'min' ? 'lower is better' : g === 'max' ? 'higher is better' : '', last: 'last', best: 'best', at: 'at', min: 'min', max: 'max', step: 'step', value: 'value', mean: 'mean',
     nan: n => `${n} NaN`, inf: n => `${n} infinite`, rewinds: n => n === 1 ? 'the step went back once' : `the step went back ${n} times`, zoom: t => `Reset zoom of ${t}`,
     buckets: n => `${n} points, drawn as mean with their range`,
     sum: (name, step, value) => `${name} is ${value} at step ${step}.`,
