@@ -222,11 +222,7 @@ func TestTBCutOff(t *testing.T) {
 			s.waitDrained(uid)
 			s.cas.mu.Lock()
 			defer s.cas.mu.Unlock()
-<<<<<<< HEAD
-			if c := s.cas.cur[src]; c.Gen != 0 || c.N == 0 || !c.Done {
-=======
 			if c := s.cas.cur[src]; c.Gen != 0 || c.Off != 5*one || !c.Done {
->>>>>>> owner
 				t.Errorf("%+v", c)
 			}
 			for src := range s.cas.cur {
