@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func cpuTime(t *testing.T) time.Duration {
+func tbCPUTime(t *testing.T) time.Duration {
 	t.Helper()
 	var ru unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
@@ -87,9 +87,9 @@ func TestTBDormantCostsNothing(t *testing.T) {
 		t.Errorf("%d files of run folders are open", n)
 	}
 	time.Sleep(time.Second) // the rest of the start
-	before, began := cpuTime(t), time.Now()
+	before, began := tbCPUTime(t), time.Now()
 	time.Sleep(4 * time.Second)
-	share := float64(cpuTime(t)-before) / float64(time.Since(began))
+	share := float64(tbCPUTime(t)-before) / float64(time.Since(began))
 	t.Logf("with 100 event files that lie still: %.2f %% of a core", 100*share)
 	if share > 0.08 { // 3.5 here, 0.9 of it looking for event files, the most of the rest this stage and its waiting
 		t.Errorf("%.2f %% of a core", 100*share)
