@@ -41,13 +41,7 @@ func commandTable() []command {
 	return slices.Concat(
 		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), topCommand(), logsCommand(), uiCommand()},
 		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), []command{nodeJoinCommand()}, eventCommands(), tokenCommands(),
-<<<<<<< HEAD
-		[]command{
-			serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand(),
-		},
-=======
 		[]command{serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand()},
->>>>>>> cli
 	)
 }
 
