@@ -69,7 +69,6 @@ type tbFound struct {
 	via    string // path to open it by
 	writer string // run that has it open for writing
 	since  time.Time
-	said   error
 }
 
 // tbWatch finds event files. step and what it calls belong to one loop.

@@ -64,11 +64,10 @@ type tbFolder struct {
 type tbFolderWalk struct {
 	watch func(dir string) bool // asks for notices; they come from before the folder is read
 
-	given   []tbRoot
-	roots   []*tbFolder          // parallel to given, nil while it is not there
-	linked  map[string]tbRoot    // real path of a folder that a symbolic link leads to -> how it is called
-	byPath  map[string]*tbFolder // all
-	folders int
+	given  []tbRoot
+	roots  []*tbFolder          // parallel to given, nil while it is not there
+	linked map[string]tbRoot    // real path of a folder that a symbolic link leads to -> how it is called
+	byPath map[string]*tbFolder // all
 }
 
 // tbWalked is what a round found.

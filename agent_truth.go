@@ -50,6 +50,10 @@ func (a *agent) tellRun(dir runDir, marked []int, now time.Time) runTell {
 			t.Truth = tellPending
 			return t
 		}
+		if len(marked) > 0 { // it did start: its folder was wiped, and a stop is just making a new one for it
+			t.Truth = tellAlive
+			return t
+		}
 		if fate, err = dir.decide(runFate{Fate: fateBurn, Why: "nobody is left who could start it", AtMS: now.UnixMilli()}); err != nil {
 			t.Truth, t.DetailError = tellPending, fmt.Sprintf("burn: %v", err) // not burned, so not gone
 			return t

@@ -11,14 +11,14 @@ import (
 
 // runMark is what the watch looks at: when it changes, hello has something to tell.
 type runMark struct {
-	fate, leader, exit, orphan bool
+	fate, pid, leader, exit, orphan bool // pid: the start has a time that hello can tell
 }
 
 // markOf looks at the names in a folder, and with lock at the supervisor too. orphan means: decided to start, and no supervisor lives.
 func markOf(dir runDir, lock bool, last runMark) runMark {
 	there := func(name string) bool { _, err := os.Lstat(dir.file(name)); return err == nil }
-	m := runMark{fate: there("fate"), leader: there("leader.json"), exit: there("exit.json"), orphan: last.orphan}
-	m.fate = m.fate || m.exit || there("pid.json") // a job can take the file away
+	m := runMark{fate: there("fate"), pid: there("pid.json"), leader: there("leader.json"), exit: there("exit.json"), orphan: last.orphan}
+	m.fate = m.fate || m.exit || m.pid // a job can take the file away
 	if m.fate && (lock || m.exit) {
 		if held, err := dir.supervised(); err == nil {
 			m.orphan = !held

@@ -116,7 +116,7 @@ loss [a, b]       1              -         -      -      1    -  -
 
 // TestMetricsPoints: every value as it was, in every format.
 func TestMetricsPoints(t *testing.T) {
-	values := []float64{0.1, float64(float32(0.1)), math.NaN(), math.Inf(1), math.Inf(-1), -0.0, 5e-324, math.MaxFloat64, 1.0 / 3}
+	values := []float64{0.1, float64(float32(0.1)), math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 5e-324, math.MaxFloat64, 1.0 / 3}
 	page := metricsPage{Next: 9, State: runEnded, Done: true, Items: []metricSeries{{Run: "12.1", Name: `loss "a, b"`, Source: "tb", Tag: `loss "a, b"`, Count: 9}}}
 	for i, v := range values {
 		page.Items[0].Points = append(page.Items[0].Points, pointRow{int64(i), 1_764_500_000_100, v})

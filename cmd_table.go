@@ -41,9 +41,7 @@ func commandTable() []command {
 	return slices.Concat(
 		[]command{demoCommand(), upCommand(), goCommand(), statusCommand(), topCommand(), logsCommand(), uiCommand()},
 		jobCommands(), runCommands(), ckptCommands(), nodeCommands(), []command{nodeJoinCommand()}, eventCommands(), tokenCommands(),
-		[]command{
-			serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand(),
-		},
+		[]command{serverCommand(), agentCommand(), agentJoinCommand(), superviseCommand(), completionCommand(), completeCommand(), versionCommand(), helpCommand()},
 	)
 }
 

@@ -65,22 +65,6 @@ func (c *seriesColumns) reset() {
 	c.steps, c.atMS, c.values = c.steps[:0], c.atMS[:0], c.values[:0]
 }
 
-// seriesPack packs columns of one length; times are rounded to 100 ms. Who packs often keeps a seriesPacker instead: a deflater of its own
-// costs 600 KB each time.
-func seriesPack(steps, atMS []int64, values []float64) []byte {
-	return new(seriesPacker).pack(seriesColumns{steps, atMS, values})
-}
-
-// seriesUnpack is the inverse of seriesPack. It refuses more than most points and whatever is not a whole blob, and never takes more
-// memory than most points need: data may come from anywhere.
-func seriesUnpack(data []byte, most int) (steps, atMS []int64, values []float64, err error) {
-	var c seriesColumns
-	if err := new(seriesUnpacker).unpack(data, most, &c); err != nil {
-		return nil, nil, nil, err
-	}
-	return c.steps, c.atMS, c.values, nil
-}
-
 // seriesRoundMS rounds a time to the 100 ms that are kept, halves up; the extremes of int64 stay within it.
 func seriesRoundMS(ms int64) int64 { return seriesTicks(ms) * seriesTickMS }
 
@@ -125,13 +109,13 @@ func seriesWhole(v float64) (n int64, ok bool) {
 	return n, float64(n) == v && (n != 0 || !math.Signbit(v))
 }
 
-// seriesPacker packs one blob after the other with the same memory.
+// seriesPacker packs one blob after the other with the same memory: a deflater of its own would cost 600 KB each time.
 type seriesPacker struct {
 	z        *flate.Writer
 	raw, buf bytes.Buffer
 }
 
-// pack gives a blob of its own.
+// pack gives a blob of its own. The columns are of one length; times are rounded to 100 ms.
 func (p *seriesPacker) pack(c seriesColumns) []byte {
 	n := len(c.values)
 	kind := seriesKindOf(c.values)
@@ -265,12 +249,6 @@ type seriesUnpacker struct {
 	raw [2][]byte
 }
 
-// seriesCount reads how many points a blob says to hold, at most most.
-func seriesCount(data []byte, most int) (int, error) {
-	n, _, _, err := seriesHead(data, most)
-	return n, err
-}
-
 // seriesHead reads what stands before part A.
 func seriesHead(data []byte, most int) (n, lenA int, rest []byte, err error) {
 	if len(data) == 0 {
@@ -295,7 +273,8 @@ func seriesHead(data []byte, most int) (n, lenA int, rest []byte, err error) {
 	return int(count), int(length), rest[k:], nil
 }
 
-// unpack sets the columns to what data holds; after an error they hold anything.
+// unpack sets the columns to what data holds; after an error they hold anything. It refuses more than most points and whatever is not a
+// whole blob, and never takes more memory than most points need: data may come from anywhere.
 func (u *seriesUnpacker) unpack(data []byte, most int, c *seriesColumns) error {
 	n, lenA, rest, err := seriesHead(data, most)
 	if err != nil {

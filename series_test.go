@@ -9,6 +9,20 @@ import (
 	"testing"
 )
 
+// seriesPack packs columns with a packer of its own.
+func seriesPack(steps, atMS []int64, values []float64) []byte {
+	return new(seriesPacker).pack(seriesColumns{steps, atMS, values})
+}
+
+// seriesUnpack is the inverse.
+func seriesUnpack(data []byte, most int) (steps, atMS []int64, values []float64, err error) {
+	var c seriesColumns
+	if err := new(seriesUnpacker).unpack(data, most, &c); err != nil {
+		return nil, nil, nil, err
+	}
+	return c.steps, c.atMS, c.values, nil
+}
+
 // bitEqual compares columns bit for bit; times to the 100 ms that are kept.
 func bitEqual(a, b seriesColumns) bool {
 	return slices.Equal(a.steps, b.steps) &&
