@@ -176,8 +176,13 @@ func (c *cli) flagValues(ctx context.Context, cmd command, f *pflag.Flag, typed,
 	case "color":
 		words = []string{"auto", "always", "never"}
 	case "state":
-		if words = jobStates; strings.HasPrefix(cmd.words, "run ") {
+		switch noun, _, _ := strings.Cut(cmd.words, " "); noun {
+		case "job":
+			words = jobStates
+		case "run":
 			words = runStates
+		case "ckpt":
+			words = []string{"COMPLETE", "INCOMPLETE", "OVERWRITTEN", "GONE"}
 		}
 	case "x":
 		words = []string{axisStep, axisWall, axisRelative}

@@ -104,7 +104,7 @@ func (d *demo) run(ctx context.Context) error {
 		if err := d.sayPage(ctx); err != nil {
 			d.c.say("demo: no link to the page: %v", err)
 		}
-		d.c.say("demo: the server goes on until Ctrl-C; in another terminal: export GPUCTL_HOME=%s", d.home)
+		d.c.say("demo: the server goes on until Ctrl-C; in another terminal: export GPUCTL_HOME=%s, then gpuctl run show last, gpuctl run metrics last, gpuctl ckpt list last, gpuctl top", d.home)
 		select {
 		case <-ctx.Done():
 		case cerr := <-d.ended:
@@ -325,7 +325,7 @@ func (d *demo) tell(ctx context.Context, accuracy float64) error {
 	if err := d.c.p.data(""); err != nil {
 		return err
 	}
-	if err := d.c.p.fields([]field{
+	if err := d.c.p.fields(append([]field{
 		{"run", run.ID + " of job " + jobName(d.job) + " (" + run.Name + ")"},
 		{"state", d.job.State},
 		{"end", endText(run.ExitCode, run.Signal) + reasonText(run.Reason, run.Detail)},
@@ -334,7 +334,7 @@ func (d *demo) tell(ctx context.Context, accuracy float64) error {
 		{"log", strconv.FormatInt(run.Log.Lines, 10) + " lines"},
 		{"node", textOf(run.Node) + " " + slotsText(run.Slots)},
 		{"checkpoints", strconv.FormatInt(run.Checkpoints, 10) + " in " + demoOut + "/checkpoints"},
-	}); err != nil {
+	}, envFields(run)...)); err != nil {
 		return err
 	}
 	return d.tellMetrics(ctx, run)

@@ -70,7 +70,7 @@ func (c *cli) metrics(ctx context.Context, f metricFlags, args []string) error {
 		return c.metricList(ctx, cl, ref, names, f.pattern)
 	case f.follow:
 		return c.metricFollow(ctx, cl, ref, names, query)
-	case c.p.format == outJSON && len(names) < 2:
+	case c.p.format == outJSON:
 		return c.metricPage(ctx, cl, ref, names, query)
 	}
 	return c.metricPoints(ctx, cl, ref, names, query)
@@ -121,26 +121,12 @@ func (c *cli) metricList(ctx context.Context, cl *client, ref string, names []st
 	}
 	shown := run.Metrics
 	if pattern != "" || len(names) > 0 { // what a pattern fits, the server knows
-		var fits []string
-		queries := metricQueries(url.Values{"max_points": {"1"}}, names)
-		if pattern != "" {
-			for i := range queries {
-				queries[i].Set("pattern", pattern)
-			}
+		q := metricQuery(filters("max_points", "1", "pattern", pattern), names)
+		asked, err := c.metricsNamed(ctx, cl, run, q, names, func(metricSeries) error { return nil })
+		if err != nil {
+			return err
 		}
-		for i, q := range queries {
-			before := len(fits)
-			if _, err := cl.metricsEach(ctx, run.ID, q, 0, func(s metricSeries) error {
-				fits = append(fits, metricKey(s.Source, s.Folder, s.Tag))
-				return nil
-			}); err != nil {
-				return err
-			}
-			if len(names) > 0 && len(fits) == before {
-				return noSuchMetric(run, names[i])
-			}
-		}
-		shown = slices.DeleteFunc(slices.Clone(shown), func(m metricView) bool { return !slices.Contains(fits, metricKey(m.Source, m.Folder, m.Tag)) })
+		shown = slices.DeleteFunc(slices.Clone(shown), func(m metricView) bool { return !asked[metricKey(m.Source, m.Folder, m.Tag)] })
 	}
 	if len(shown) == 0 && c.p.format != outName {
 		switch {
@@ -158,18 +144,40 @@ func (c *cli) metricList(ctx context.Context, cl *client, ref string, names []st
 // metricKey is what a series of a run is known by.
 func metricKey(source, folder, tag string) string { return source + "\n" + folder + "\n" + tag }
 
-// metricQueries makes one query for each name, or one when there are none: names hold commas and blanks.
-func metricQueries(query url.Values, names []string) []url.Values {
-	if len(names) == 0 {
-		return []url.Values{maps.Clone(query)}
+// metricQuery adds names to a query. They are repeated, not joined: they hold commas and blanks.
+func metricQuery(query url.Values, names []string) url.Values {
+	q := maps.Clone(query)
+	if len(names) > 0 {
+		q["name"] = names
 	}
-	var all []url.Values
+	return q
+}
+
+// metricsNamed gets the series that a query asks for, one by one, and refuses when one of the names is that of none. It gives the keys of
+// those that came.
+func (c *cli) metricsNamed(ctx context.Context, cl *client, run runView, q url.Values, names []string, each func(metricSeries) error) (map[string]bool, error) {
+	came, left := map[string]bool{}, slices.Clone(names)
+	if _, err := cl.metricsEach(ctx, run.ID, q, 0, func(m metricSeries) error {
+		came[metricKey(m.Source, m.Folder, m.Tag)] = true
+		left = slices.DeleteFunc(left, func(name string) bool { return name == m.Name || name == m.Tag })
+		return each(m)
+	}); err != nil {
+		return nil, err
+	}
+	if len(left) > 0 {
+		return nil, noSuchMetric(run, left[0])
+	}
+	return came, nil
+}
+
+// wantMetrics refuses names that the run does not have, before anything is written. Other attempts of its job may have them.
+func wantMetrics(run runView, names []string, query url.Values) error {
 	for _, name := range names {
-		q := maps.Clone(query)
-		q.Set("name", name)
-		all = append(all, q)
+		if !slices.ContainsFunc(run.Metrics, func(m metricView) bool { return m.Name == name || m.Tag == name }) && query.Get("attempts") == "" {
+			return noSuchMetric(run, name)
+		}
 	}
-	return all
+	return nil
 }
 
 func noSuchMetric(run runView, name string) error {
@@ -264,10 +272,10 @@ func (c *cli) metricPage(ctx context.Context, cl *client, ref string, names []st
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(run.Metrics, func(m metricView) bool { return m.Name == names[0] }) && query.Get("attempts") == "" {
-		return noSuchMetric(run, names[0])
+	if err := wantMetrics(run, names, query); err != nil {
+		return err
 	}
-	return cl.metricsAll(ctx, run.ID, metricQueries(query, names)[0], c.out)
+	return cl.metricsAll(ctx, run.ID, metricQuery(query, names), c.out)
 }
 
 // axisNumber reads an end of a range: a step, a time, or a length of time since the begin of the run, the latter two in ms.

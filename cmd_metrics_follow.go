@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -101,7 +100,7 @@ func (f *pointFollow) look(ctx context.Context) error {
 	}
 	for _, name := range later.whole {
 		q := f.asked()
-		q.Set("name", name)
+		q["name"] = []string{name}
 		if err := f.write(ctx, q, nil); err != nil {
 			return err
 		}
@@ -119,11 +118,7 @@ type pointsLater struct {
 
 // asked are the user's parameters.
 func (f *pointFollow) asked() url.Values {
-	q := maps.Clone(f.query)
-	if len(f.names) == 1 {
-		q.Set("name", f.names[0])
-	}
-	return q
+	return metricQuery(f.query, f.names)
 }
 
 // lowest is the lowest step at which a series stands; the steps that nobody will be told again are forgotten.
@@ -143,9 +138,6 @@ func (f *pointFollow) lowest() int64 {
 func (f *pointFollow) write(ctx context.Context, q url.Values, later *pointsLater) error {
 	return f.f.retry(ctx, func() error {
 		_, err := f.f.cl.metricsEach(ctx, f.run, q, 0, func(m metricSeries) error {
-			if len(f.names) > 0 && !slices.Contains(f.names, m.Name) {
-				return nil
-			}
 			key := metricKey(m.Source, m.Folder, m.Tag)
 			s := f.seen[key]
 			if s == nil {

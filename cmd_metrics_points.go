@@ -5,11 +5,9 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -35,11 +33,10 @@ type pointSink struct {
 	many    bool // tables name their series
 	stream  bool // tables are one point a line, as they come
 	headed  bool
-	json    []metricSeries // -o json of several names: one page in the end
 }
 
 func newPointSink(p *printer, buckets, many bool) *pointSink {
-	s := &pointSink{p: p, buckets: buckets, many: many, json: []metricSeries{}}
+	s := &pointSink{p: p, buckets: buckets, many: many}
 	if p.format == outCSV {
 		s.csv = csv.NewWriter(p.out)
 	}
@@ -49,9 +46,6 @@ func newPointSink(p *printer, buckets, many bool) *pointSink {
 // series writes one curve.
 func (s *pointSink) series(m metricSeries) error {
 	switch {
-	case s.p.format == outJSON:
-		s.json = append(s.json, m)
-		return nil
 	case s.csv != nil:
 		return s.rows(m)
 	case s.p.format == outNDJSON:
@@ -193,24 +187,10 @@ func (c *cli) metricPoints(ctx context.Context, cl *client, ref string, names []
 	if err != nil {
 		return err
 	}
+	if err := wantMetrics(run, names, query); err != nil {
+		return err
+	}
 	sink := newPointSink(c.p, query.Get("max_points") != "", len(names) != 1 || query.Get("attempts") != "")
-	var last metricsPage
-	for i, q := range metricQueries(query, names) {
-		any := false
-		last, err = cl.metricsEach(ctx, run.ID, q, 0, func(m metricSeries) error {
-			any = true
-			return sink.series(m)
-		})
-		if err != nil {
-			return err
-		}
-		if len(names) > 0 && !any && !slices.ContainsFunc(run.Metrics, func(m metricView) bool { return m.Name == names[i] }) {
-			return noSuchMetric(run, names[i])
-		}
-	}
-	if c.p.format == outJSON {
-		last.Items = sink.json
-		return json.NewEncoder(c.out).Encode(last) // as the server writes it: one line
-	}
-	return nil
+	_, err = c.metricsNamed(ctx, cl, run, metricQuery(query, names), names, sink.series)
+	return err
 }

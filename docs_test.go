@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -91,6 +92,29 @@ func TestDocsReadmeCommands(t *testing.T) {
 		if !strings.Contains(string(b), must) {
 			t.Errorf("README.md does not show %q", must)
 		}
+	}
+}
+
+// TestDocsReadmeInChinese: README.zh-CN.md shows the commands of README.md, all but those that speak REST.
+func TestDocsReadmeInChinese(t *testing.T) {
+	commands := func(path string) []string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(b), -1) {
+			for line := range strings.Lines(block[1]) {
+				if command, _, _ := strings.Cut(line, "  #"); !strings.Contains(block[1], "curl") {
+					found = append(found, strings.TrimSpace(command))
+				}
+			}
+		}
+		return found
+	}
+	english, chinese := commands("README.md"), commands("README.zh-CN.md")
+	if len(english) < 10 || !slices.Equal(english, chinese) {
+		t.Errorf("README.md shows\n%s\nREADME.zh-CN.md\n%s", strings.Join(english, "\n"), strings.Join(chinese, "\n"))
 	}
 }
 

@@ -57,6 +57,6 @@ func (s *server) getRun(w http.ResponseWriter, r *http.Request) error {
 
 // addProgress says how far a run is. What is not finished of its log is known to this process only.
 func (s *server) addProgress(c *conn, v *runView) (err error) {
-	v.Progress, err = readProgress(c, v.UID, s.liveLine, time.Now().UnixMilli())
+	v.Progress, err = readProgress(c, v.UID, s.liveAgain, time.Now().UnixMilli())
 	return err
 }

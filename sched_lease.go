@@ -198,7 +198,7 @@ func (s *server) sealStep(ctx context.Context, _ time.Time) (time.Duration, erro
 		if err := s.store.seal(ctx, run); err != nil {
 			return sealEvery, fmt.Errorf("seal the log of run %d: %w", run, err)
 		}
-		s.contacts.setLive(run, nil)
+		s.contacts.forgetLive(run)
 	}
 	if s.inc.behind(highest) {
 		if err := s.store.read(ctx, s.inc.save); err != nil {

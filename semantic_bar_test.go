@@ -77,7 +77,7 @@ func FuzzReadBar(f *testing.F) {
 		if m, ok := readBar(line); ok && (m.step < 0 || m.total < -1 || m.total == 0 || m.spentMS < -1 || m.leftMS < -1) {
 			t.Errorf("%q: %+v", line, m)
 		}
-		p, ok := progressOfLines([]string{line, "Epoch 3/20", line})
+		p, ok := progressOfLines([]string{line, "Epoch 3/20", line}, false)
 		if ok && (p.step < 0 || p.total < -1 || p.leftMS < -1) {
 			t.Errorf("%q: %+v", line, p)
 		}

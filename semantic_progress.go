@@ -36,8 +36,9 @@ type logProgress struct {
 
 // progressOfLines finds the bar that stands for the whole run in the last lines of a log, oldest first, the unfinished one last. Of bars
 // that run inside of each other it is the one that takes longest. A bar that says which epoch of how many it is, or stands below a line
-// that does, is counted on to all epochs; one that ran to its end before, or is one epoch of nobody knows how many, is a part.
-func progressOfLines(lines []string) (logProgress, bool) {
+// that does, is counted on to all epochs; one that ran to its end before, or is one epoch of nobody knows how many, is a part. LastAgain: the
+// one in the last line is known to have begun anew.
+func progressOfLines(lines []string, lastAgain bool) (logProgress, bool) {
 	type found struct {
 		barMeter
 		line   int
@@ -85,7 +86,7 @@ func progressOfLines(lines []string) (logProgress, bool) {
 			p.leftMS += (epochs - epoch) * whole
 		}
 		p.step, p.total = (epoch-1)*best.total+best.step, epochs*best.total
-	case epoch >= 0 || best.again:
+	case epoch >= 0 || best.again || lastAgain && best.line == len(lines)-1:
 		p.partly, p.part, p.leftMS = true, best.label, -1
 	}
 	return p, true

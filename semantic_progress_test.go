@@ -35,7 +35,7 @@ func TestProgressOfLines(t *testing.T) {
 		{"one that was left behind", "warm-up:  10%|█ | 10/100 [00:01<00:09, 10it/s]\n 12%|█▏| 120/1000 [00:12<01:30, 9.80it/s]", logProgress{step: 120, total: 1000, leftMS: 90_000}},
 		{"ended", "100%|██████████| 1000/1000 [01:42<00:00, 9.8it/s]\n100%|██████████| 1000/1000 [01:42<00:00, 9.8it/s]", logProgress{step: 1000, total: 1000, leftMS: -1, partly: true}},
 	} {
-		got, ok := progressOfLines(strings.Split(c.lines, "\n"))
+		got, ok := progressOfLines(strings.Split(c.lines, "\n"), false)
 		got.line = 0
 		if !ok || got != c.want {
 			t.Errorf("%s: %+v (%t), want %+v", c.name, got, ok, c.want)
@@ -45,7 +45,7 @@ func TestProgressOfLines(t *testing.T) {
 		"", "a\nb", "Map:  45%|████▌     | 540/1200 [00:01<00:01, 450.12 it/s]", "Loading checkpoint shards:  50%|█████     | 2/4 [00:03<00:03,  1.52s/it]",
 		"Fetching 5 files:  40%|████      | 2/5 [00:01<00:01,  1.9it/s]", "model: 12%|█▏| 1.20M/10.0M [00:01<00:05, 2.10MB/s]", "Epoch 3/20",
 	} {
-		if got, ok := progressOfLines(strings.Split(lines, "\n")); ok {
+		if got, ok := progressOfLines(strings.Split(lines, "\n"), false); ok {
 			t.Errorf("%q is no progress: %+v", lines, got)
 		}
 	}

@@ -43,8 +43,11 @@ type progressFacts struct {
 	hasBar       bool
 }
 
-// readProgress says how far a run is, nil when nothing tells. Live gives the unfinished last line of a run's log.
-func readProgress(c *conn, uid string, live func(runID int64) (logItem, bool), nowMS int64) (*runProgress, error) {
+// liveLineOf gives the unfinished last line of a run's log, and whether the bar in it is known to have begun anew.
+type liveLineOf func(runID int64) (line logItem, again, ok bool)
+
+// readProgress says how far a run is, nil when nothing tells.
+func readProgress(c *conn, uid string, live liveLineOf, nowMS int64) (*runProgress, error) {
 	var f progressFacts
 	found, err := c.one(`SELECT r.id, r.state, coalesce(n.skew_ms, 0), j.total_steps,
 			(SELECT k.total_steps FROM checkpoints k WHERE k.run_id = r.id AND k.total_steps > 0 ORDER BY k.id DESC LIMIT 1),
@@ -88,7 +91,7 @@ func (f *progressFacts) readSeries(c *conn) error {
 }
 
 // readBar looks for the bar in the last lines of the log and the unfinished one below them.
-func (f *progressFacts) readBar(c *conn, live func(runID int64) (logItem, bool)) error {
+func (f *progressFacts) readBar(c *conn, live liveLineOf) error {
 	stored, err := readLogLines(c, f.id, logAsk{limit: progressLines})
 	if err != nil {
 		return err
@@ -97,11 +100,11 @@ func (f *progressFacts) readBar(c *conn, live func(runID int64) (logItem, bool))
 	for _, l := range stored {
 		lines = append(lines, l.Text)
 	}
-	last, has := live(f.id)
+	last, again, has := live(f.id)
 	if has {
 		lines = append(lines, last.Text)
 	}
-	if f.bar, f.hasBar = progressOfLines(lines); !f.hasBar {
+	if f.bar, f.hasBar = progressOfLines(lines, has && again); !f.hasBar {
 		return nil
 	}
 	switch i := f.bar.line; {

@@ -87,6 +87,30 @@ func TestProgress(t *testing.T) {
 	if got := progressWords(v.Progress); got != `120 1000 "tqdm" -` || v.Progress.ETAMS != nil {
 		t.Errorf("a bar that is not drawn any more: %s", got)
 	}
+	again := f.run(1, 3, runAlive)
+	for i, c := range []struct{ live, want string }{
+		{" 90%|█████████ | 108/120 [00:10<00:01, 10it/s]", `108 120 "tqdm" -`},
+		{"", "null"},
+		{" 10%|█         | 12/120 [00:01<00:10, 10it/s]", `12 120 "tqdm" ""`},
+		{" 50%|█████     | 60/120 [00:05<00:05, 10it/s]", `60 120 "tqdm" ""`},
+		{" 50%|█████     | 500/1000 [00:05<00:05, 10it/s]", `500 1000 "tqdm" -`},
+		{"Epoch 2/5:  1%|█         | 10/1000 [00:05<00:05, 10it/s]", `1010 5000 "tqdm" -`},
+	} {
+		if c.live == "" {
+			f.s.contacts.setLive(again, nil)
+		} else {
+			f.s.contacts.setLive(again, &logItem{Text: c.live, AtMS: now})
+		}
+		f.get("/api/v1/runs/1.3", &v)
+		if got := progressWords(v.Progress); got != c.want {
+			t.Errorf("%d: a bar that begins anew: %s, want %s", i, got, c.want)
+		}
+		v = runView{}
+	}
+	f.s.contacts.forgetLive(again)
+	if _, left := f.s.contacts.bars[again]; left {
+		t.Error("what was known of a run that is over is kept")
+	}
 }
 
 func progressWords(p *runProgress) string {
