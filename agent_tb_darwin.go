@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"syscall"
+	"time"
 )
 
 const tbSeesProcs = false
@@ -32,6 +33,8 @@ func linkTB(via, link string) error { return os.Link(via, link) }
 func sharedTB(string) bool { return true }
 
 func uptimeTicks() int64 { return 0 }
+
+func threadTime() time.Duration { return 0 }
 
 func openTBs(int, []byte, func(path, via string)) {}
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,6 +61,15 @@ func uptimeTicks() int64 {
 		return 0
 	}
 	return ts.Sec*ticksPerSecond + ts.Nsec*ticksPerSecond/1e9
+}
+
+// threadTime is the processor time that this thread has used.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
 }
 
 // openTBs calls found for every event file that a process has open for writing, with its path and a path by which it can be opened even when

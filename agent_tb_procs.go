@@ -28,8 +28,8 @@ type tbProcs struct {
 	table procTable
 	owner map[int]string // pid -> uid of a run
 	marks map[procID]tbMarkOf
-	boot  int64 // Unix ms
-	cost  time.Duration
+	boot  int64         // Unix ms
+	cost  time.Duration // processor time of the last look, open files included
 }
 
 // look reads the process table and finds the owner of each process. trees are those of the runs that may write.
@@ -37,7 +37,6 @@ func (p *tbProcs) look(trees map[string]runTree, now time.Time) error {
 	if !tbSeesProcs {
 		return nil
 	}
-	began := time.Now()
 	table, err := readProcs()
 	if err != nil {
 		return err
@@ -83,7 +82,6 @@ func (p *tbProcs) look(trees map[string]runTree, now time.Time) error {
 	}
 	p.table, p.marks, p.owner = table, marks, owner
 	p.inherit(trees, foreign)
-	p.cost = time.Since(began)
 	return nil
 }
 
