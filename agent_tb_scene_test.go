@@ -71,11 +71,13 @@ func childTBWriter(args []string) int {
 		case "sleep":
 			time.Sleep(time.Duration(n) * time.Millisecond)
 		case "await":
-			for {
+			for end := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 				if _, serr := os.Stat(arg); serr == nil {
 					break
 				}
-				time.Sleep(2 * time.Millisecond)
+				if time.Now().After(end) { // its test is gone
+					return 1
+				}
 			}
 		default:
 			err = fmt.Errorf("%s?", a)
