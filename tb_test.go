@@ -187,16 +187,16 @@ func TestTBNumbers(t *testing.T) {
 // casesTB are the real files; the one reason to do without them is that they are not there.
 func casesTB(t *testing.T) []string {
 	t.Helper()
-	dir := os.Getenv("GPUCTL_CASES")
-	if dir == "" {
-		dir = "../shared/cases/tb"
+	root := os.Getenv("GPUCTL_CASES")
+	if root == "" {
+		root = "../shared/cases"
 	}
-	list, err := filepath.Glob(filepath.Join(dir, "*", "events.out.tfevents.*"))
+	list, err := filepath.Glob(filepath.Join(root, "tb", "*", "events.out.tfevents.*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(list) == 0 {
-		t.Skip("no event files in " + dir)
+		t.Skip("no event files below " + root)
 	}
 	return list
 }
