@@ -82,7 +82,7 @@ func (w *tbWatch) lookAtFolders(r *tbRun, n tbNotes, now time.Time) {
 			walk.again(notes)
 			found := walk.round(all)
 			out <- found
-			if found.cost > tbWalkPatient/2 {
+			if found.took > tbWalkPatient/2 {
 				w.bell.ring()
 			}
 		}()

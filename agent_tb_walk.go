@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -74,9 +75,10 @@ type tbFolderWalk struct {
 type tbWalked struct {
 	files   []string // real paths of event files in folders that were read
 	roots   []tbRoot // all that are there, linked ones too
-	cost    time.Duration
-	still   bool // every folder is watched: nothing is to be looked for
-	cut     bool // not all could be read in this round
+	took    time.Duration
+	cost    time.Duration // processor time, at least a tenth of took: a slow disk is spared too, a busy machine is no slow disk
+	still   bool          // every folder is watched: nothing is to be looked for
+	cut     bool          // not all could be read in this round
 	entries int
 }
 
@@ -123,7 +125,9 @@ type tbRound struct {
 
 // round looks at all folders.
 func (w *tbFolderWalk) round(all bool) tbWalked {
-	began := time.Now()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began, spent := time.Now(), threadTime()
 	r := tbRound{tbFolderWalk: w, all: all, links: map[string]tbRoot{}, alien: map[uint64]int{}}
 	r.still = true
 	seen := map[[2]uint64]bool{}
@@ -172,7 +176,10 @@ func (w *tbFolderWalk) round(all bool) tbWalked {
 	for _, l := range r.links {
 		r.tbWalked.roots = append(r.tbWalked.roots, l)
 	}
-	r.cost = time.Since(began)
+	r.took = time.Since(began)
+	if r.cost = r.took; tbSeesProcs { // threadTime knows only there
+		r.cost = max(threadTime()-spent, r.took/10)
+	}
 	return r.tbWalked
 }
 

@@ -25,8 +25,12 @@ func (p *plane) shownProgress(run string) *runProgress {
 	var v struct {
 		Progress *runProgress `json:"progress"`
 	}
-	if err := json.Unmarshal([]byte(p.ok("run", "show", "-o", "json", run)), &v); err != nil {
-		p.t.Fatal(err)
+	r := p.cli("run", "show", "-o", "json", run)
+	if r.code == 3 { // not granted yet
+		return nil
+	}
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil {
+		p.t.Fatalf("exit %d: %s%s: %v", r.code, r.out, r.err, err)
 	}
 	return v.Progress
 }
