@@ -24,6 +24,7 @@ type batchApply struct {
 	node    int64
 	sources map[string]*applySource
 	series  map[batchSeries]*seriesRow // that got points
+	had     map[int64]int64            // by run: how many series it has, once it was asked
 	refused map[string]string
 }
 
@@ -38,7 +39,7 @@ type applySource struct {
 }
 
 func newBatchApply(s *server, t *tx, node int64) *batchApply {
-	return &batchApply{s: s, t: t, node: node, sources: map[string]*applySource{}, series: map[batchSeries]*seriesRow{}, refused: map[string]string{}}
+	return &batchApply{s: s, t: t, node: node, sources: map[string]*applySource{}, series: map[batchSeries]*seriesRow{}, had: map[int64]int64{}, refused: map[string]string{}}
 }
 
 // apply takes all lines in order and writes the cursors.

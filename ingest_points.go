@@ -136,8 +136,10 @@ func (d *pointsReader) cut(p *ingestPoints, packed []byte) {
 	}
 }
 
-// pointItems stores the points of a line in order of arrival.
+// pointItems stores the points of a line in order of arrival. Series beyond what a run may have are set aside together: one by one they would
+// push what is set aside of others out.
 func (b *batchApply) pointItems(src *applySource, l *ingestLine) error {
+	over, first := 0, ""
 	for i := range l.points {
 		p := &l.points[i]
 		if p.rej != "" {
@@ -148,27 +150,33 @@ func (b *batchApply) pointItems(src *applySource, l *ingestLine) error {
 			continue
 		}
 		src.N += int64(p.points.len())
-		if err := b.storePoints(src, l, p); err != nil {
+		if p.points.len() == 0 {
+			continue
+		}
+		stored, err := b.storePoints(src, p)
+		if err != nil {
 			return err
 		}
+		if !stored {
+			if over++; over == 1 {
+				first = p.key.tag
+			}
+		}
 	}
-	return nil
-}
-
-// storePoints stores one entry: rows or chunks, and the summary, which is written once at the end of the batch.
-func (b *batchApply) storePoints(src *applySource, l *ingestLine, p *ingestPoints) error {
-	if p.points.len() == 0 {
+	if over == 0 {
 		return nil
 	}
+	return b.reject(l, fmt.Sprintf("points of %.100q and %d other new series: the run has %d series, more are not kept", first, over-1, seriesRunMost))
+}
+
+// storePoints stores one entry: rows or chunks, and the summary, which is written once at the end of the batch. stored is false when the run
+// has too many series to get this one too.
+func (b *batchApply) storePoints(src *applySource, p *ingestPoints) (stored bool, err error) {
 	key := batchSeries{src.run.id, p.key}
 	r := b.series[key]
 	if r == nil {
-		var err error
-		if r, err = openSeriesTx(b.t, src.run.id, p.key); err != nil {
-			return err
-		}
-		if r == nil {
-			return b.reject(l, fmt.Sprintf("points of %.100q: the run has %d series, more are not kept", p.key.tag, seriesRunMost))
+		if r, err = openSeriesTx(b.t, src.run.id, p.key, b.had); err != nil || r == nil {
+			return false, err
 		}
 		b.series[key] = r
 	}
@@ -177,23 +185,23 @@ func (b *batchApply) storePoints(src *applySource, l *ingestLine, p *ingestPoint
 	r.sealed = false
 	if fell != nil {
 		if err := b.stepWentBack(src, p.key, *fell); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for _, k := range p.chunks {
 		if err := insertChunkTx(b.t, r.id, seq, k); err != nil {
-			return err
+			return false, err
 		}
 		seq += k.n
 	}
 	if len(p.chunks) > 0 {
-		return nil
+		return true, nil
 	}
 	if err := insertPointsTx(b.t, r.id, seq, p.points); err != nil {
-		return err
+		return false, err
 	}
 	r.hot += int64(p.points.len())
-	return packOldestTx(b.t, &b.s.packing, r)
+	return true, packOldestTx(b.t, &b.s.packing, r)
 }
 
 // batchSeries names a series within a batch.

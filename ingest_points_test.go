@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 )
 
 // pointSource sends pieces of one source, each where the cursor is.
@@ -328,5 +329,30 @@ func TestPointsManySeries(t *testing.T) {
 	})
 	src.send(plain("", "a", 1, 1), plain("", "b", 1, 1), plain("", "a", 2, 2), plain("", "c", 1, 1))
 	w.want("1:1 2:2", "SELECT group_concat(step || ':' || CAST(value AS INTEGER), ' ') FROM points")
-	w.want("2", "SELECT count(*) FROM rejects WHERE why LIKE '%series%'")
+	w.want(`points of "b" and 1 other new series: the run has 10000 series, more are not kept`, "SELECT group_concat(why, '; ') FROM rejects")
+}
+
+// TestPointsManySeriesCost: refusing new series costs less than making them, however many the run has; the writer is everybody's.
+func TestPointsManySeriesCost(t *testing.T) {
+	w, _, _, src := pointWorld(t)
+	const n = 4000
+	sent := func(name string) time.Duration {
+		var entries []pointColumns
+		for i := range n {
+			entries = append(entries, plain("", fmt.Sprintf("%s%d", name, i), 1, 1))
+		}
+		began := time.Now()
+		src.send(entries...)
+		return time.Since(began)
+	}
+	made := sent("made")
+	w.write(func(t *tx) error {
+		_, err := t.exec(`INSERT INTO series (run_id, source, name) SELECT 1, 'tb', 'old' || value FROM generate_series(1, ?)`, seriesRunMost-n)
+		return err
+	})
+	refused := min(sent("x"), sent("y"), sent("z"))
+	if refused > made {
+		t.Fatalf("%d new series took %v to make and %v to refuse", n, made, refused)
+	}
+	w.want("3", "SELECT count(*) FROM rejects")
 }
