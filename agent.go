@@ -103,6 +103,7 @@ type agentRun struct {
 	lived    bool      // was seen alive
 	over     time.Time // when it was first looked at after its end
 	ckptDone bool      // the last look at its checkpoints was taken
+	ckptFull bool      // it could not be: the disk of our folder is full
 	drained  bool      // all that there is of it was handed to the uploader
 	snapped  bool      // the environment was looked at
 }

@@ -98,17 +98,17 @@ func drainedAt(dir runDir) (ms int64, never bool) {
 	return ms, e.Reason == reasonStartFailed
 }
 
-// drain lets a run end, when all that there is of it was found, or does not answer for too long.
+// drain lets a run end, when all that there is of it was found, or does not answer for too long. A full disk of our own is waited for.
 func (a *agent) drain(s tbSubject, now time.Time) error {
 	a.mu.Lock()
 	r := a.record(s.uid)
 	if r.over.IsZero() {
 		r.over = now
 	}
-	late, ckpts := now.Sub(r.over) >= drainPatience, r.ckptDone || s.through
+	late, ckpts, full := now.Sub(r.over) >= drainPatience, r.ckptDone || s.through, r.ckptFull
 	a.mu.Unlock()
 	looking := a.tb.pending(s.uid)
-	if (looking || !ckpts) && !late {
+	if (looking || !ckpts) && !late || looking && a.tb.noRoom(s.uid) || !ckpts && full {
 		return nil
 	}
 	if looking {
@@ -168,14 +168,17 @@ func (a *agent) ckptStep(ctx context.Context, now time.Time) (time.Duration, err
 		if err == nil && ok && len(spec.Watch) > 0 {
 			err = a.ckptLook(dir, spec, s.last, now)
 		}
+		if s.last {
+			a.mu.Lock()
+			r := a.record(s.uid)
+			r.ckptDone, r.ckptFull = err == nil, diskFull(err)
+			a.mu.Unlock()
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("look for checkpoints of run %s: %w", s.uid, err))
 			continue
 		}
 		if s.last {
-			a.mu.Lock()
-			a.record(s.uid).ckptDone = true
-			a.mu.Unlock()
 			a.tbBell.ring()
 		}
 	}

@@ -69,6 +69,7 @@ type tbFound struct {
 	via    string // path to open it by
 	writer string // run that has it open for writing
 	since  time.Time
+	noRoom bool // the disk of the agent's folder is full: it is tried until it is not
 }
 
 // tbWatch finds event files. step and what it calls belong to one loop.

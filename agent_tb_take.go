@@ -64,7 +64,8 @@ func (w *tbWatch) decide(now time.Time) error {
 				continue
 			}
 			errs = append(errs, err)
-			if now.Sub(f.since) >= tbTryFor {
+			f.noRoom = diskFull(err)
+			if now.Sub(f.since) >= tbTryFor && !f.noRoom {
 				delete(w.found, id)
 				errs = append(errs, w.event(v.uid, "TB_INCOMPLETE-"+v.uid+"-"+f.path, wireEvent{
 					Type: "TB_INCOMPLETE", Severity: "warning", Message: fmt.Sprintf("event file %s could not be taken: %v", f.path, err),
@@ -148,9 +149,19 @@ func (w *tbWatch) pending(uid string) bool {
 	if r == nil || !r.looked || !r.adopted {
 		return true
 	}
+	return w.waits(uid, func(*tbFound) bool { return true })
+}
+
+// noRoom reports whether a file of a run waits for room on the disk of the agent's folder. That is waited for: the file lies there meanwhile.
+func (w *tbWatch) noRoom(uid string) bool {
+	return w.waits(uid, func(f *tbFound) bool { return f.noRoom })
+}
+
+// waits reports whether a file that may be of a run is found and not taken yet.
+func (w *tbWatch) waits(uid string, which func(*tbFound) bool) bool {
 	for _, f := range w.found {
 		for _, b := range w.bonds(f) {
-			if b.uid == uid && (b.writes || b.named || b.tbDir > 0 || b.workDir > 0) {
+			if b.uid == uid && (b.writes || b.named || b.tbDir > 0 || b.workDir > 0) && which(f) {
 				return true
 			}
 		}
