@@ -100,7 +100,7 @@ func TestStopWithoutSupervisor(t *testing.T) {
 // TestLeaderKnown: the supervisor died between the leader's end and that of the rest; the true end is kept.
 func TestLeaderKnown(t *testing.T) {
 	word := testWord()
-	dir := wildFolder(t, "setsid bash -c 'trap \"\" TERM; sleep WORD' &\nwhile ! pgrep -f -- 'sleep WORD'; do :; done; exit 6", word,
+	dir := wildFolder(t, "setsid bash -c 'trap \"\" TERM; sleep WORD' &\nwhile ! pgrep -f -- '^sleep WORD'; do :; done; exit 6", word,
 		func(s *runSpec) { s.GraceS = 600 })
 	id := testLaunch(t, dir)
 	waitFor(t, "leader.json", func() bool { _, ok, err := dir.leader(); return ok && err == nil })
